@@ -51,7 +51,7 @@ help:
 	@echo "                  make calibrate-volta, -turing, -ampere_ga100, -ampere_ga10x, -hopper"
 	@echo "make calibrate-libraries  fit what their libraries share, at the physical values of the specs"
 	@echo "make readme       update the tables of the README, docs/accuracy.md and docs/speed.md; make calibrate and make bench come first"
-	@echo "make figures      draw the pictures of docs/ again, predict its table of claims, execute its notebook"
+	@echo "make figures      draw the pictures of docs/ again, predict its tables of claims and of the design space, execute its notebook"
 	@echo "make wheel        build the wheel into dist/"
 	@echo "make constraints  pin the newest versions of all dependencies"
 
@@ -67,7 +67,7 @@ test-slow: $(VENV)/.dev
 # Several gigabytes of frameworks, which the other tests do without.
 test-capture: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet onnx torch torchvision transformers
-	$(BIN)/python -m pytest tests/test_capture.py
+	$(BIN)/python -m pytest tests/models/test_capture.py
 
 # Inputs per driver of tests/fuzz; a defect is printed with an example and fails the target.
 SEED ?= 1
@@ -111,6 +111,7 @@ readme: $(VENV)/.runtime $(RECORDED)
 figures: $(VENV)/.runtime
 	$(BIN)/python benchmarks/figures.py
 	$(BIN)/python benchmarks/claims_page.py
+	$(BIN)/python benchmarks/design_space_page.py
 	$(BIN)/python benchmarks/notebook.py
 
 calibrate: $(addprefix calibrate-,$(CALIBRATED))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from sections import row
 
 from gpusim.studies.validation.accuracy import figures
 from gpusim.studies.validation.report import Table, ValidationReport
@@ -24,7 +26,7 @@ def accuracy_summary(report: ValidationReport) -> str:
         scored = [item for table in tables for item in table.scored]
         of_all = figures(scored, [reason for table in tables for _, reason in table.skipped])
         errors = (percent(of_all[name]) for name in ("mape", "median_ape", "bound_mape"))
-        lines.append(_line((*key, _rows(of_all), *errors)))
+        lines.append(row((*key, _rows(of_all), *errors)))
     return "\n".join([*lines, ""])
 
 
@@ -51,7 +53,7 @@ def _products(tables: list[dict[str, Any]]) -> str:
     """A line for each table; measurement noise is given where it is known for all rows."""
     headings = ("measured runs", "GPU", "type", "rows", "mean error", "median", "90 % below", "bias", "in interval")
     yardsticks = ("closed-form bound", "noise", "sha256 of the table")
-    lines = [_line((*headings, *yardsticks)), "|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---|"]
+    lines = [row((*headings, *yardsticks)), "|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---|"]
     for table in tables:
         cells = (
             f"{Path(table['file']).stem} ({table['op']})",
@@ -65,7 +67,7 @@ def _products(tables: list[dict[str, Any]]) -> str:
             percent(table["noise_pct"] if table["noise_rows"] == table["predicted"] else None),
             f"`{table['sha256'][:12]}`",
         )
-        lines.append(_line(cells))
+        lines.append(row(cells))
     return "\n".join([*lines, ""])
 
 
@@ -73,7 +75,7 @@ def _by_operator(tables: list[dict[str, Any]]) -> str:
     """Mean errors: a line for each table and GPU, a column for each operator."""
     ops = list(dict.fromkeys(table["op"] for table in tables))
     lines = [
-        _line(("measured runs, mean error", "GPU", "type", "rows", *ops, "sha256 of the table")),
+        row(("measured runs, mean error", "GPU", "type", "rows", *ops, "sha256 of the table")),
         "|---" * 3 + "|---:" * (1 + len(ops)) + "|---|",
     ]
     runs = dict.fromkeys((table["file"], table["gpu"], table["dtype"]) for table in tables)
@@ -82,7 +84,7 @@ def _by_operator(tables: list[dict[str, Any]]) -> str:
         first = next(iter(found.values()))
         errors = (percent(found[op]["mape"]) if op in found else "" for op in ops)
         rows = sum(table["predicted"] for table in found.values())
-        lines.append(_line((Path(run[0]).stem, *run[1:], str(rows), *errors, f"`{first['sha256'][:12]}`")))
+        lines.append(row((Path(run[0]).stem, *run[1:], str(rows), *errors, f"`{first['sha256'][:12]}`")))
     return "\n".join([*lines, ""])
 
 
@@ -107,10 +109,6 @@ def _sentences(report: dict[str, Any]) -> Iterator[str]:
 
 def _rows(of_all: dict[str, Any]) -> str:
     return str(of_all["predicted"]) if not of_all["skipped"] else f"{of_all['predicted']} of {of_all['rows']}"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return " | ".join(("", *cells, "")).strip()
 
 
 def percent(value: float | None, *, signed: bool = False) -> str:

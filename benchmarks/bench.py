@@ -74,7 +74,7 @@ def main() -> int:
 
 
 def arguments() -> argparse.Namespace:
-    """Of the command line."""
+    """What the command line asks for."""
     parser = argparse.ArgumentParser(description="Measure how fast gpusim is, and compare it with the baseline.")
     parser.add_argument("measured", nargs="?", type=Path, help="measured CSV whose shapes to predict, too")
     parser.add_argument("--shapes", type=int, default=10_000, help="random shapes of the sweep")

@@ -7,17 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sections import row
+
 WITHOUT = {"source": "the source", "board": "the board"}
 
 
 def left_out_summary(files: Sequence[Path]) -> str:
     """Mean errors: a line for each architecture, a column for what is left out."""
-    lines = [_line(("architecture", "a third of the rows", *(f"a {kind}" for kind in WITHOUT))), "|---|---:|---:|---:|"]
+    lines = [row(("architecture", "a third of the rows", *(f"a {kind}" for kind in WITHOUT))), "|---|---:|---:|---:|"]
     for path in files:
         report = json.loads(path.read_bytes())
         whole = {one["kind"]: one["mape"] for one in report["without"] if one["name"] == "all"}
         errors = (_whole(report)["held_out_mape"], *(whole.get(kind) for kind in WITHOUT))
-        lines.append(_line((report["arch"], *("" if error is None else f"{error:.1f} %" for error in errors))))
+        lines.append(row((report["arch"], *("" if error is None else f"{error:.1f} %" for error in errors))))
     return "\n".join([*lines, ""])
 
 
@@ -25,8 +27,8 @@ def left_out_table(files: Sequence[Path]) -> str:
     """The errors of what fits leave out, and what the ways of timing carry, from reports of ``gpusim calibrate``."""
     reports = [json.loads(path.read_bytes()) for path in files]
     headings = ("architecture", "fitted without", "rows", "mean error", "median", "median bias")
-    lines = [_line(headings), "|---|---|---:|---:|---:|---:|"]
-    lines += [_line((report["arch"], *cells)) for report in reports for cells in _left_out(report)]
+    lines = [row(headings), "|---|---|---:|---:|---:|---:|"]
+    lines += [row((report["arch"], *cells)) for report in reports for cells in _left_out(report)]
     return "\n".join([*lines, "", *_timing_lines(reports), ""])
 
 
@@ -70,7 +72,3 @@ def _timing_lines(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _percents(errors: tuple[float, float, float]) -> tuple[str, str, str]:
     mean, median, bias = errors
     return f"{mean:.1f} %", f"{median:.1f} %", f"{bias:+.1f} %"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return " | ".join(("", *cells, "")).strip()

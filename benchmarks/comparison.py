@@ -47,9 +47,9 @@ class Results:
     compared: int
     """Results compared byte for byte with those of one prediction at a time."""
     differing: int
-    """Of these."""
+    """Compared results that differ."""
     sha256: str
-    """Of the times of all shapes."""
+    """Hash of the times of all shapes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Comparison:
 
     @property
     def change(self) -> float | None:
-        """Of the cost, relative to the baseline; None where one of them is unknown."""
+        """Relative change of the cost since the baseline; None where one of them is unknown."""
         if self.figure.cost is None or self.baseline_cost is None:
             return None
         return self.figure.cost / self.baseline_cost - 1
@@ -97,7 +97,7 @@ def compared(figures: Iterable[Figure], baseline: Mapping[str, float]) -> list[C
 
 
 def better_of(first: Iterable[Figure], second: Iterable[Figure]) -> tuple[Figure, ...]:
-    """Of two measurements of the same figures, those with the lower cost.
+    """The cheaper of two measurements of each figure.
 
     Noise makes one of two measurements slow, a regression both.
     """

@@ -38,10 +38,10 @@ from gpusim.studies.validation.step_report import held_out
 from gpusim.system import System
 
 STEP = 0.05
-"""Of the numerical derivatives, in the logarithm of a value."""
+"""Step of the numerical derivatives, in the logarithm of a value."""
 ROUNDS = 8
 LARGEST_MOVE = 0.7
-"""Of a value in a round, in its logarithm."""
+"""How far a value moves in a round, at most, in its logarithm."""
 
 
 @dataclass(frozen=True, slots=True)

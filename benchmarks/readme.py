@@ -27,6 +27,7 @@ from microbench_table import microbench_table
 from models_table import models_summary, models_tables, validated_steps
 from provenance import ACCURACY_PAGE, BENCH_RESULTS, CALIBRATIONS, README, SPEED_PAGE, commit
 from published_table import published_summary, published_table, validated_figures
+from sections import replaced
 from speed_table import speed_table
 from traces_table import traces_table
 
@@ -57,12 +58,9 @@ def main() -> None:
     speed = {"speed": speed_table(json.loads(BENCH_RESULTS.read_bytes()))} if BENCH_RESULTS.exists() else {}
     if not short and not long and not speed:
         sys.exit("readme: nothing to write: name measured tables, or run 'make calibrate' or 'make bench' first")
-    for page, replaced in ((README, short), (ACCURACY_PAGE, long), (SPEED_PAGE, speed)):
-        text = page.read_text(encoding="utf-8") if replaced else ""
-        for name, paragraphs in replaced.items():
-            text = between(text, page.name, name, paragraphs)
-        if replaced:
-            page.write_text(text, encoding="utf-8")
+    for page, sections in ((README, short), (ACCURACY_PAGE, long), (SPEED_PAGE, speed)):
+        if sections:
+            page.write_text(replaced(page, sections), encoding="utf-8")
 
 
 def tables(given: argparse.Namespace) -> tuple[dict[str, str], dict[str, str]]:
@@ -93,15 +91,6 @@ def tables(given: argparse.Namespace) -> tuple[dict[str, str], dict[str, str]]:
 def validated(files: Sequence[Path]) -> ValidationReport:
     """Predictions of all measured runs."""
     return validate(files, pair=PAIR, service=Service(available_cores()))
-
-
-def between(text: str, page: str, name: str, paragraphs: str) -> str:
-    """A text with other paragraphs between two markers."""
-    begin, end = f"<!-- {name}:begin -->\n", f"<!-- {name}:end -->"
-    if text.count(begin) != 1 or text.count(end) != 1:
-        sys.exit(f"readme: {page} needs a line {begin.strip()} and a line {end}, once each")
-    before, _, rest = text.partition(begin)
-    return before + begin + paragraphs + end + rest.partition(end)[2]
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ DTYPES = {
 """GPU -> the types that it multiplies at a rate worth using."""
 SMALLEST, LARGEST = 16, 16384
 ALIGNED_SHARE = 0.7
-"""Of the shapes; the dimensions of the others are multiples of :data:`UNALIGNED` only."""
+"""Fraction of the shapes with aligned dimensions; those of the others are multiples of :data:`UNALIGNED` only."""
 ALIGNED_BYTES = 16
 """What the widest load takes."""
 UNALIGNED = {Dtype.INT8: 4}

@@ -42,9 +42,9 @@ class Swept:
 
     wall_seconds: float
     cpu_seconds: float
-    """Of this process and its workers."""
+    """CPU time of this process and its workers [s]."""
     kernel_times_us: tuple[float, ...]
-    """Of all cases, in their order."""
+    """Times of all cases, in their order [µs]."""
     sample: dict[int, bytes]
     """Whole results, by the number of the case."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import os
 import signal
@@ -16,13 +17,16 @@ import pytest
 from hypothesis import settings
 
 from gpusim.cli import run_cli
+from gpusim.experiment.definition import Experiment
+from gpusim.experiment.loading import load_experiment
 from gpusim.library.catalogue import Kernel
 from gpusim.prediction.selection import considered, multiplies, refusals
 from gpusim.specs import Spec, load_spec
 from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+TESTS = Path(__file__).resolve().parent
+REPOSITORY = TESTS.parent
 PREDICTION_KEYS = (
     "time_us",
     "kernel_time_us",
@@ -53,6 +57,8 @@ MEASURED_HEADER = (
 
 RunGpusim = Callable[..., subprocess.CompletedProcess[str]]
 WriteRuns = Callable[[Sequence[str]], Path]
+WriteExperiment = Callable[[str], str]
+LoadExperiment = Callable[[str], Experiment]
 
 # `nohup` and a shell's `&` leave these ignored, and children inherit that: with a handler, they get the default.
 for _number in (signal.SIGINT, signal.SIGHUP):
@@ -64,9 +70,9 @@ settings.register_profile("gpusim", derandomize=True, deadline=None)
 settings.load_profile("gpusim")
 
 
-def environment() -> dict[str, str]:
-    """The environment of a child process: this checkout, whatever is installed."""
-    return {**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "200"}
+def environment(*folders: Path) -> dict[str, str]:
+    """The environment of a child process: this checkout, whatever is installed, and modules of these folders."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (REPOSITORY, *folders))), "COLUMNS": "200"}
 
 
 @contextmanager
@@ -165,7 +171,7 @@ def unfitted(name: str) -> System:
 
 
 def with_gpu(system: System, **parts: object) -> System:
-    """The same system with other parts of its GPU."""
+    """A system with other parts of its GPU."""
     return replace(system, gpu=system.gpu.model_copy(update=parts))
 
 
@@ -174,6 +180,36 @@ def suited(arch: System, gemm: Gemm) -> tuple[Kernel, ...]:
     known = arch.library.kernels
     multiplying = [one for one in known if multiplies(arch.gpu, gemm, one)]
     return considered([one for one in multiplying if not refusals(gemm, one)], multiplying)
+
+
+def golden_rows(name: str) -> list[dict[str, str]]:
+    """The rows of a table of ``golden/``, without its comments."""
+    lines = (TESTS / "golden" / name).read_text(encoding="utf-8").splitlines()
+    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
+
+
+@pytest.fixture(scope="session")
+def t4() -> System:
+    """The shipped T4."""
+    return load_spec("t4").system
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> WriteExperiment:
+    """Write the text of an experiment to a file, whose path is returned."""
+
+    def written(text: str) -> str:
+        path = tmp_path / "small.yaml"
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    return written
+
+
+@pytest.fixture
+def load(write: WriteExperiment) -> LoadExperiment:
+    """Load an experiment by its text."""
+    return lambda text: load_experiment(write(text))
 
 
 @pytest.fixture(scope="session")

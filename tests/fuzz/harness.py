@@ -33,6 +33,8 @@ MEMORY_BYTES = 2**30
 ACCEPTED, OUTSIDE, REFUSED = "accepted", "outside what was asked", "refused in one line"
 FINE = (ACCEPTED, OUTSIDE, REFUSED)
 SHOWN_CHARACTERS = 400
+MEASURED_HEADER = "gpu,op,batch,m,n,k,dtype,acc_dtype,layout,sparsity,time_us,method,l2,kernel,source"
+"""Columns of the measured tables that drivers write."""
 FORK = multiprocessing.get_context("fork")
 
 

@@ -14,7 +14,7 @@ from pyarrow import parquet
 from gpusim.evidence.importers import ImportOptions
 from gpusim.numbers.formats import Dtype
 
-SAMPLES = Path(__file__).resolve().parent.parent / "importers"
+SAMPLES = Path(__file__).resolve().parents[1] / "evidence" / "importers"
 GEMM_HEADING = ("M", "N", "K", "A Transpose", "B Transpose", "Time (usec)", "TERAFLOPS")
 CONV_HEADING = (
     *("W", "H", "C", "N", "K", "F_W", "F_H", "Pad_W", "Pad_H", "Stride_W", "Stride_H"),

@@ -29,7 +29,7 @@ SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 START_S = 0.2
 """In this time the interpreter starts and imports; a third of the signals falls into it."""
 INTERRUPTIONS = 5
-"""Of one command, at most, before it is left to end."""
+"""How often one command is interrupted, at most, before it is left to end."""
 GONE_AFTER_S = 10.0
 """Until then the workers of a killed command have ended, even those that were starting on a busy machine."""
 TIMEOUT_S = 120
@@ -41,7 +41,6 @@ dtypes: [fp16, fp32]
 gemms: [{square: '128:1024:128'}]
 plots: [time]
 """
-HEADER = "gpu,op,batch,m,n,k,dtype,acc_dtype,layout,sparsity,time_us,method,l2,kernel,source"
 ROWS = [
     f"t4,linear,1,{m},512,{k},fp16,,tn,dense,{m / 8},graph,warm,,made up"
     for m in (64, 512, 1024)
@@ -89,7 +88,7 @@ def commands(folder: Path) -> list[Command]:
     """A run and a validation, each on one process and on two."""
     experiment, table = folder / "interrupted.yaml", folder / "runs.csv"
     experiment.write_text(EXPERIMENT, encoding="utf-8")
-    table.write_text("\n".join([HEADER, *ROWS]) + "\n", encoding="utf-8")
+    table.write_text("\n".join([harness.MEASURED_HEADER, *ROWS]) + "\n", encoding="utf-8")
     asked = [("run", str(experiment)), ("validate", str(table))]
     found = [
         undisturbed((*arguments, "--jobs", jobs), folder / f"{arguments[0]}-{jobs}")

@@ -44,7 +44,6 @@ dtypes: [fp16, fp32]
 detail: bound
 gemms: [{square: '128:512:128'}]
 """
-HEADER = "gpu,op,batch,m,n,k,dtype,acc_dtype,layout,sparsity,time_us,method,l2,kernel,source"
 ROWS = [f"t4,linear,1,{m},512,512,fp16,,tn,dense,{m / 8},graph,warm,,made up" for m in range(64, 1024, 64)]
 TIMED = [Gemm(m, 64, 64, Dtype.FP16) for m in (64, 128, 192, 256)]
 TRIALS = [(("dram.efficiency_fraction", share),) for share in (0.7, 0.8, 0.9)]
@@ -98,7 +97,7 @@ def of_run(folder: Path) -> Command:
 
 def of_validation(folder: Path) -> Command:
     table = folder / "runs.csv"
-    table.write_text("\n".join([HEADER, *ROWS]) + "\n", encoding="utf-8")
+    table.write_text("\n".join([harness.MEASURED_HEADER, *ROWS]) + "\n", encoding="utf-8")
     predict = partial(validate, [table], detail="bound")
     with contextlib.suppress(Interrupted), journal_in(folder / "validate") as journal:
         _ = predict(journal=journal, progress=interrupted_at_the_end)
@@ -114,7 +113,7 @@ def of_validation(folder: Path) -> Command:
 
 
 def of_calibration(folder: Path) -> Command:
-    """Of timings only: what a calibration makes of them takes a minute."""
+    """The timings of a calibration, without its fit, which takes a minute."""
     spec = load_spec("t4")
     boards = {"t4": Board(spec.system, dict.fromkeys(("dram.efficiency_fraction",), Known("assumed")), spec.sha256)}
     plans = [(gemm, ranked_plans(spec.system, gemm, Options())[0].plan) for gemm in TIMED]

@@ -158,7 +158,7 @@ class Killer:
         self.chooser = random.Random(asked.seed)
         phases = self.chooser.choices(list(MOMENTS), list(MOMENTS.values()), k=asked.count)
         self.phases = sorted(phases, key="writing".__eq__)  # in the order of a run
-        """Of the kills to come."""
+        """Phases in which the runs to come are killed."""
         self.repeated = 0
         self.outcomes: Counter[str] = Counter()
         self.defects: list[str] = []

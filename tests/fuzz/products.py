@@ -36,7 +36,7 @@ from gpusim.workloads.gemm import Gemm
 JUMP_TOLERANCE = 0.005
 """What jumps may add to or take from the cycles of a launch."""
 ROUNDING = 1e-9
-"""Of sums of floats; not of physics."""
+"""Relative error of sums of floats."""
 SLOW_S = 10.0
 """No product may take longer to predict."""
 SHOWN = 10

@@ -104,7 +104,7 @@ FILLERS = ((b"", 0), (b"", 0), (b" ", 2**28), (b"[],", 2**22), (b"[", 2**20))
 """What follows a packed trace, and how often."""
 
 MOST_CHARACTERS = 20_000
-"""Of a table that is damaged further: one more damage makes it 2,000 times as large at most."""
+"""Size of a table up to which it is damaged further; one more damage makes it 2,000 times as large at most."""
 MOST_PARTS = 2_000
 """Cells of a table or values of a document from which it grows no further."""
 

@@ -36,7 +36,7 @@ class CountingFinder:
 
 
 def counted(predict: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function; what it has predicted is listed in one write, which other processes do not interleave."""
+    """``predict``, listing each case in one write, which other processes do not interleave."""
     file = os.open(LIST, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def predict_and_list(system: Any, operator: Any, *arguments: Any, **named: Any) -> Any:

@@ -1,0 +1,121 @@
+"""``gpusim compare``: a workload on several boards, and performance for the money."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import RunGpusim, refused
+
+import gpusim
+from gpusim.studies.prices import read_prices
+
+SMALL = ("compare", "gemm:64x128x256:fp16", "--detail", "bound", "--jobs", "1")
+TWO = ("--archs", "t4,v100-sxm2-16gb")
+
+
+def test_figures_are_those_of_predictions(command: RunGpusim) -> None:
+    t4, v100 = json.loads(command(*SMALL, *TWO, "--format", "json").stdout)
+    alone = gpusim.predict("v100-sxm2-16gb", m=64, n=128, k=256, dtype="fp16", detail="bound")
+    assert (t4["arch"], v100["arch"], t4["speedup"]) == ("T4", "V100-SXM2-16GB", 1)
+    assert v100["time_us"] == pytest.approx(alone.time_us, rel=1e-11)
+    assert v100["speedup"] == pytest.approx(t4["time_us"] / v100["time_us"])
+    assert (v100["bottleneck"], v100["fits"]) == (alone.bottleneck, True)
+    assert v100["energy_mj"] == pytest.approx(alone.energy_mj, rel=1e-11)
+    assert t4["price"] is t4["runs_per_dollar"] is t4["relative_value"] is None
+
+
+def test_all_boards_are_those_of_the_list_but_the_textbook(command: RunGpusim) -> None:
+    found = {one["arch"]: one for one in json.loads(command(*SMALL, "--format", "json").stdout)}
+    listed = json.loads(command("archs", "list", "--format", "json").stdout)
+    text = json.dumps(listed)
+    assert "teaching" not in found
+    assert len(found) >= 20
+    assert all(name in text for name in found)
+
+
+def test_a_board_that_cannot_run_it_says_why(command: RunGpusim) -> None:
+    done = command("compare", "gemm:64x64x64:tf32", *TWO, "--detail", "bound", "--jobs", "1")
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[0] == "Cannot run it"
+    done = command("compare", "gemm:64x64x64:bf16", "--archs", "v100-sxm2-16gb,a100-sxm4-80gb", "--jobs", "1")
+    assert done.returncode == 0
+    assert "Cannot run it" in done.stdout
+
+
+def test_processes_do_not_repeat_what_a_short_name_stands_for(gpusim: RunGpusim) -> None:
+    shown = gpusim(*SMALL[:-1], "2", "--archs", "v100,a100").stderr
+    assert [shown.count(f"'{name}' is taken as") for name in ("v100", "a100")] == [1, 1]
+
+
+def test_prices_by_the_hour_give_runs_per_dollar(command: RunGpusim, tmp_path: Path) -> None:
+    (tmp_path / "prices.csv").write_text("gpu,per_hour\nt4,0.5\nTesla V100-SXM2-16GB,2\n", encoding="utf-8")
+    t4, v100 = json.loads(command(*SMALL, *TWO, "--prices", "prices.csv", "--format", "json").stdout)
+    assert t4["runs_per_dollar"] == pytest.approx(3600e6 / t4["time_us"] / 0.5)
+    assert t4["relative_value"] == 1
+    assert v100["relative_value"] == pytest.approx(v100["speedup"] / 4)
+
+
+def test_prices_to_buy_of_some_boards(command: RunGpusim, tmp_path: Path) -> None:
+    (tmp_path / "prices.yaml").write_text("to_buy:\n  v100-sxm2-16gb: 8000\n", encoding="utf-8")
+    t4, v100 = json.loads(command(*SMALL, *TWO, "--prices", "prices.yaml", "--format", "json").stdout)
+    assert t4["relative_value"] is None
+    assert (v100["price"], v100["relative_value"], v100["runs_per_dollar"]) == (8000, 1, None)
+    assert read_prices(tmp_path / "prices.yaml").of("T4") is None
+
+
+def test_a_model_is_compared_by_its_step(command: RunGpusim) -> None:
+    sizes = ("--batch", "1", "--seq-len", "32")
+    asked = ("bert_base", "--mode", "inference", "--precision", "fp16", *sizes, "--jobs", "1", "--format", "json")
+    (found,) = json.loads(command("compare", *asked, "--archs", "t4").stdout)
+    (step,) = json.loads(command("model", *asked, "--arch", "t4").stdout)
+    assert found["step"] == "bert_base, inference in fp16: batch 1, seq_len 32"
+    assert found["time_us"] == pytest.approx(1e3 * step["step_ms"])
+    assert found["memory_gib"] == pytest.approx(step["memory_gib"])
+    assert found["bottleneck"] == next(iter(step["bottlenecks"]))
+    assert found["energy_mj"] == pytest.approx(1e3 * step["energy_j"])
+    assert found["time_us_p10"] is found["time_us_p90"] is found["evidence"] is None
+
+
+def test_an_operator_has_the_interval_of_its_prediction(command: RunGpusim) -> None:
+    asked = ("compare", "gemm:64x128x256:fp16", "--archs", "t4", "--jobs", "1")
+    (found,) = json.loads(command(*asked, "--format", "json").stdout)
+    alone = gpusim.predict("t4", m=64, n=128, k=256, dtype="fp16")
+    assert (found["time_us_p10"], found["time_us_p90"]) == pytest.approx((alone.time_us_p10, alone.time_us_p90))
+    assert f" us, {alone.evidence} " in command(*asked).stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("p.csv", "gpu,price\nt4,1\n", "p.csv:1: no prices"),
+        ("p.csv", "gpu,per_hour,to_buy\nt4,1,2\n", "p.csv:1: both per_hour and to_buy"),
+        ("p.csv", "gpu,per_hour\nt4,1\nt5000,2\n", "p.csv:3: gpu: t5000: unknown GPU"),
+        ("p.csv", "gpu,per_hour\nt4,cheap\n", "p.csv:2: per_hour: expected a number"),
+        ("p.csv", "gpu,per_hour\nt4,0\n", "p.csv:2: per_hour: no price above 0"),
+        ("p.csv", "gpu,per_hour\nt4,1\nTesla T4,2\n", "p.csv:3: gpu: T4 is given twice"),
+        ("p.yaml", "t4: 1\n", "p.yaml:1: expected one key, per_hour or to_buy"),
+        ("p.yaml", "per_hour:\n  t4: free\n", "p.yaml:2: per_hour.t4: expected a price above 0"),
+        ("p.yaml", "per_hour:\n  t4: 1\n  t5000: 2\n", "p.yaml:3: per_hour.t5000"),
+    ],
+)
+def test_wrong_prices_are_refused_at_their_line(
+    command: RunGpusim, tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    assert message in refused(command(*SMALL, *TWO, "--prices", name))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("gemm:64x64x64", "--archs", "t4,,v100"), "an empty name"),
+        (("gemm:64x64x64", "--archs", "t44x"), "t44x"),
+        (("gemm:64x64x64", "--archs", "t4", "--prices", "no.csv"), "no.csv"),
+        (("gemm:64x64x64:fp61", "--archs", "t4"), "fp61"),
+        (("resnet50", "--archs", "t4", "--seq-len", "8"), "resnet50 has no size 'seq_len'"),
+    ],
+)
+def test_wrong_input_is_one_line(command: RunGpusim, arguments: tuple[str, ...], text: str) -> None:
+    assert text in refused(command("compare", *arguments, "--jobs", "1"))

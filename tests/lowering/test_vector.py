@@ -1,0 +1,424 @@
+"""Operators on rows: elementwise functions, softmax, layer norm and reductions through the flow that GEMMs take."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+from conftest import REPOSITORY
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpusim.files.yamlfile import SpecError
+from gpusim.hardware.machine import Machine
+from gpusim.library.main_loops import Pipes
+from gpusim.library.vector import VectorKernel, Work
+from gpusim.lowering.vector.arithmetic import cta_reduction
+from gpusim.lowering.vector.plan import vector_plan
+from gpusim.lowering.vector.rows import evicted_between_passes, threads_for
+from gpusim.numbers.formats import Dtype
+from gpusim.prediction.options import Options
+from gpusim.prediction.predict import predict
+from gpusim.prediction.selection import UnsupportedError
+from gpusim.prediction.vector_selection import vector_kernel
+from gpusim.program import Alu, executed
+from gpusim.roofline import vector_bounds_us
+from gpusim.sim.sampled import simulate_sampled
+from gpusim.sim.trace import Recorder
+from gpusim.specs import list_archs, load_spec
+from gpusim.specs.catalogues import load_vector_kernels
+from gpusim.system import System
+from gpusim.workloads.functions import FUNCTIONS
+from gpusim.workloads.memory_bound import Access, ColumnReduction, Pointwise, RowReduction
+from gpusim.workloads.vector import Elementwise, LayerNorm, Reduction, RowsOperator, Softmax, VectorOperator
+
+BOARDS = [entry.name for entry in list_archs() if load_spec(entry.name).system.library.vector_kernels]
+
+
+def _fp32(elements: int, run: int | None = None, distinct: int | None = None) -> Access:
+    return Access(elements, Dtype.FP32, run, distinct)
+
+
+def _fp16(elements: int, run: int | None = None) -> Access:
+    return Access(elements, Dtype.FP16, run)
+
+
+X = _fp32(600 * 1024)
+HALF = _fp16(600 * 1024)
+BROADCAST = _fp32(600 * 1024, distinct=1024)
+ADAM = Pointwise(("adam",), 120 << 16, 4 * (_fp32(120 << 16),), 3 * (_fp32(120 << 16),))
+SMALL: tuple[VectorOperator, ...] = (
+    *(Elementwise(512, 1000, Dtype.FP32, function) for function in FUNCTIONS),
+    Softmax(600, 100, Dtype.FP32),
+    Softmax(600, 1000, Dtype.FP16),
+    Softmax(200, 3001, Dtype.FP32),
+    LayerNorm(600, 512, Dtype.FP32),
+    LayerNorm(600, 511, Dtype.FP32),
+    Reduction(600, 1024, Dtype.FP32),
+    Reduction(3, 500_000, Dtype.FP16),
+    Pointwise(("add", "relu"), X.elements, (X, BROADCAST), (X,)),
+    Pointwise(("copy",), X.elements, (X,), (HALF,)),
+    Pointwise(("copy",), X.elements, (), (X,)),
+    Pointwise(("dropout",), X.elements, (HALF,), (HALF, Access(X.elements, Dtype.INT8))),
+    RowReduction("softmax_backward", 600, 1024, (X, X), (X,)),
+    RowReduction("softmax_backward", 200, 3072, (HALF, HALF), (HALF,)),
+    RowReduction(
+        "layer_norm_backward", 6400, 512, (_fp32(6400 * 512), _fp32(6400 * 512), BROADCAST), (_fp32(6400 * 512),)
+    ),
+    ColumnReduction("sum", 4096, 1024, (_fp32(4096 * 1024),), (_fp32(1024),)),
+    ColumnReduction("norm_weight_gradients", 600, 1024, (X, X), (_fp32(1024), _fp32(1024))),
+    ColumnReduction("mean_variance", 96000, 80, (_fp32(96000 * 80, run=800),), (_fp32(80), _fp32(80))),
+)
+ONE_A_KERNEL = tuple({vector_kernel(load_spec("t4").system, one).kind: one for one in SMALL}.values())
+NAMES = [f"{one.function}-{'x'.join(map(str, one.extents))}-{one.dtype.value}" for one in SMALL]
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_each_board_predicts_each_operator_at_or_above_its_bound(board: str) -> None:
+    system = load_spec(board).system
+    for operator in ONE_A_KERNEL:
+        result = predict(system, operator)
+        assert result.consistent, (operator, result.notes)
+        assert result.kernel_time_us >= result.bound_us > 0
+        assert sum(result.stall_cycles.values()) == result.warp_cycles > 0
+        assert math.isclose(sum(result.time_shares.values()), 1.0)
+        assert result.power_w > system.gpu.power.idle_w
+
+
+@pytest.mark.parametrize("operator", SMALL, ids=NAMES)
+def test_cold_runs_read_operands_and_write_results_once_or_more(t4: System, operator: VectorOperator) -> None:
+    result = predict(t4, operator)
+    read = sum(access.touched_bytes for access in operator.reads if access.distinct is None)  # others stay in L1
+    assert result.dram_write_bytes == round(operator.result_bytes)
+    assert result.dram_read_bytes == pytest.approx(read, rel=1e-6)
+
+
+WRITTEN_EARLY = pytest.mark.xfail(strict=True, reason="full writes results to DRAM from usable_fraction of L2 on")
+EARLY = (
+    *("add-512x1000-fp32", "mul-512x1000-fp32", "relu-512x1000-fp32", "gelu-512x1000-fp32", "tanh-512x1000-fp32"),
+    *("softmax-200x3001-fp32", "add+relu-614400x1-fp32"),
+)
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        pytest.param(one, id=name, marks=WRITTEN_EARLY if name in EARLY else ())
+        for one, name in zip(SMALL, NAMES, strict=True)
+    ],
+)
+def test_sampled_agrees_with_full_on_vector_operators(t4: System, operator: VectorOperator) -> None:
+    sampled, full = (
+        predict(t4, operator, Options(detail=detail, load="burst")).cycles for detail in ("sampled", "full")
+    )
+    assert sampled == pytest.approx(full, rel=0.08)
+
+
+@pytest.mark.xfail(strict=True, reason="full: warps that drift apart in loops without barriers fetch blocks again")
+def test_sampled_agrees_with_full_on_long_loops_without_barriers(t4: System) -> None:
+    sampled, full = (predict(t4, ADAM, Options(detail=detail, load="burst")).cycles for detail in ("sampled", "full"))
+    assert sampled == pytest.approx(full, rel=0.08)
+
+
+@given(
+    kind=st.sampled_from(("add", "gelu", "softmax", "layernorm", "sum")),
+    m=st.integers(1, 3000),
+    quads=st.integers(1, 1500),
+)
+@settings(max_examples=25)
+def test_twice_the_rows_take_longer(kind: str, m: int, quads: int) -> None:
+    def time_us(rows: int) -> float:
+        return predict(load_spec("a100-pcie-40gb").system, _operator(kind, rows, 4 * quads)).kernel_time_us
+
+    assert time_us(2 * m) >= 0.99 * time_us(m)
+
+
+def _operator(kind: str, m: int, n: int) -> RowsOperator:
+    match kind:
+        case "softmax":
+            return Softmax(m, n, Dtype.FP32)
+        case "layernorm":
+            return LayerNorm(m, n, Dtype.FP32)
+        case "sum":
+            return Reduction(m, n, Dtype.FP32)
+    return Elementwise(m, n, Dtype.FP32, kind)
+
+
+def test_a_long_stream_runs_at_the_bandwidth_of_its_mix_of_reads_and_writes(t4: System) -> None:
+    peak = t4.gpu.dram.peak_bandwidth_gb_per_s * t4.gpu.dram.efficiency_fraction
+    for operator, writes in (
+        (Reduction(4096, 65536, Dtype.FP32), 0.0),
+        (Elementwise(4096, 65536, Dtype.FP32, "relu"), 0.5),
+    ):
+        result = predict(t4, operator, Options(load="burst"))
+        mixed = peak / (1.0 + writes * (t4.gpu.dram.mixed_write_cost - 1.0))
+        assert result.bandwidth_gb_per_s == pytest.approx(mixed, rel=0.02)
+        assert result.bottleneck == "dram"
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        Elementwise(4096, 8192, Dtype.FP32, "add"),
+        Softmax(65536, 512, Dtype.FP32),
+        LayerNorm(32768, 1024, Dtype.FP16),
+        Elementwise(256, 4096, Dtype.FP32, "gelu"),
+        Reduction(1, 1 << 22, Dtype.FP32),
+    ],
+)
+@pytest.mark.parametrize("warm", [False, True])
+def test_launches_are_played_on_one_sub_partition_without_loss(operator: VectorOperator, warm: bool) -> None:
+    system = load_spec("a100").system
+    machine, kernel = Machine.of(system.gpu, 1410.0), vector_kernel(system, operator)
+    launch = vector_plan(system.gpu, operator, kernel, warm=warm).launch
+    of_all = simulate_sampled(machine, launch, Recorder(0))
+    assert simulate_sampled(machine, launch).cycles == pytest.approx(of_all.cycles, rel=1e-3)
+
+
+def test_writes_alone_lose_no_time_to_changes_of_direction(t4: System) -> None:
+    """Fills of 181 MB on V100 and 1.1 GB on A100 reach 97 and 89 % of the peak (Kineto traces); copies do not."""
+    results = _fp32(1 << 28)
+    fill = predict(t4, Pointwise(("copy",), 1 << 28, (), (results,)), Options(load="burst"))
+    copy = predict(t4, Pointwise(("copy",), 1 << 28, (results,), (results,)), Options(load="burst"))
+    peak = t4.gpu.dram.peak_bandwidth_gb_per_s * t4.gpu.dram.efficiency_fraction
+    assert fill.bandwidth_gb_per_s == pytest.approx(peak, rel=0.02)
+    assert copy.bandwidth_gb_per_s < 0.97 * peak
+
+
+def test_elements_that_lie_apart_take_a_sector_of_l2_each(t4: System) -> None:
+    elements = 1 << 22
+    there, apart = Access(elements, Dtype.INT8), Access(elements, Dtype.INT8, run=1)
+    copied, transposed = (predict(t4, Pointwise(("copy",), elements, (read,), (there,))) for read in (there, apart))
+    assert transposed.l2_bytes == pytest.approx(copied.l2_bytes + 31 * elements, rel=0.01)
+    assert transposed.dram_bytes == copied.dram_bytes
+    assert transposed.bottleneck == "l2"
+
+
+def test_batch_norm_of_channels_that_lie_apart_has_a_cta_for_each(t4: System) -> None:
+    """The grid of cuDNN's kernel on 32x64x112x112 images (Kineto trace of ResNet-50 on V100)."""
+    pixels, elements = 112 * 112, 32 * 64 * 112 * 112
+    x, sums, of_channel = _fp32(elements, run=pixels), _fp32(64), _fp32(elements, distinct=64)
+    statistics = ColumnReduction("mean_variance", 32 * pixels, 64, (x,), (sums, sums))
+    normalised = Pointwise(("normalise",), elements, (x, of_channel, of_channel), (_fp32(elements),))
+    for operator in (statistics, normalised):
+        result = predict(t4, operator, Options(detail="bound"))
+        assert (result.kernel, result.grid, result.threads) == (
+            f"bn_1C11_kernel_NCHW<{operator.function}>",
+            (64, 1, 1),
+            512,
+        )
+
+
+@pytest.mark.parametrize(
+    ("board", "channels", "measured_us"),
+    [("a100-sxm4-40gb", 64, 7314), ("v100-sxm2-32gb", 8, 5829), ("v100-sxm2-32gb", 32, 7101)],
+)
+def test_gradients_of_batch_norm_with_few_channels_wait_for_one_element_after_the_other(
+    board: str, channels: int, measured_us: float
+) -> None:
+    """16 images of 64x64x64 in FP16 (xwang233/code-snippet, cuDNN 8.2), less what adding to a gradient takes.
+
+    At the bandwidth of DRAM they would take 2 ms with 64 channels and 0.4 ms with 8.
+    """
+    pixels = 64**3
+    elements = 16 * channels * pixels
+    x, of_channel, sums = Access(elements, Dtype.FP16, pixels), _fp32(elements, distinct=channels), _fp32(channels)
+    gradients = ColumnReduction("batch_norm_gradients", 16 * pixels, channels, (x, x), (sums, sums))
+    images = Pointwise(
+        ("normalise_backward",), elements, (x, x, of_channel, of_channel), (Access(elements, Dtype.FP16),)
+    )
+    system = load_spec(board).system
+    found = sum(predict(system, operator, Options(l2="cold")).kernel_time_us for operator in (gradients, images))
+    assert found == pytest.approx(measured_us, rel=0.2)
+
+
+def test_what_is_broadcast_comes_from_dram_again_once_it_is_larger_than_l2(t4: System) -> None:
+    def read_bytes(distinct: int) -> int:
+        x, mask = _fp32(1 << 26), _fp32(1 << 26, distinct=distinct)
+        return predict(t4, Pointwise(("add",), 1 << 26, (x, mask), (x,))).dram_read_bytes
+
+    assert read_bytes(1 << 17) == 4 * ((1 << 26) + (1 << 17))
+    assert read_bytes(1 << 22) == 8 * (1 << 26)
+
+
+@pytest.mark.parametrize(
+    ("operator", "kernel"),
+    [
+        (Pointwise(("add",), 4096, (_fp16(4096), _fp16(4096)), (_fp16(4096),)), "vectorized_elementwise_kernel<4"),
+        (Pointwise(("copy",), 4096, (_fp32(4096),), (_fp16(4096),)), "unrolled_elementwise_kernel"),
+        (Pointwise(("copy",), 4096, (_fp16(4096, run=64),), (_fp16(4096),)), "elementwise_kernel<128, 4"),
+        (Pointwise(("copy",), 4096, (_fp32(4096, run=64),), (_fp32(4096),)), "elementwise_kernel<128, 2"),
+        (ADAM, "multi_tensor_apply_kernel"),
+        (Pointwise(("normalise",), 4096, (_fp16(4096), _fp32(4096, distinct=64)), (_fp16(4096),)), "batch_norm_kernel"),
+        (Pointwise(("add", "relu"), 4096, (_fp16(4096), _fp32(4096, distinct=64)), (_fp16(4096),)), "fused_kernel"),
+    ],
+)
+def test_how_tensors_are_touched_decides_the_kernel(t4: System, operator: Pointwise, kernel: str) -> None:
+    assert vector_kernel(t4, operator).name.startswith(kernel)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "grid"), [(1024, 2880, (23, 1, 16)), (1024, 4864, (38, 1, 16)), (2048, 256, (2, 1, 32))]
+)
+def test_sums_of_columns_have_the_grids_that_were_recorded(m: int, n: int, grid: tuple[int, int, int]) -> None:
+    """A100, gradients of biases (facebookresearch/HolisticTraceAnalysis), whose y is our z."""
+    total = ColumnReduction("sum", m, n, (_fp32(m * n),), (_fp32(n),))
+    assert predict(load_spec("a100-sxm4-40gb").system, total, Options(detail="bound")).grid == grid
+
+
+def test_rows_that_do_not_stay_in_l2_are_read_again_from_dram(t4: System) -> None:
+    rows = 4096
+    short, long = (predict(t4, LayerNorm(rows, n, Dtype.FP32)) for n in (512, 8192))
+    assert short.dram_read_bytes == pytest.approx(rows * 512 * 4, rel=0.01)
+    assert 1.8 < long.dram_read_bytes / (rows * 8192 * 4) <= 2.0
+    assert evicted_between_passes(t4.gpu, LayerNorm(1, 8192, Dtype.FP32), 1, 2) == 0.0
+
+
+@pytest.mark.parametrize(("n", "reads"), [(2048, 1.0), (8192, 3.0)])
+def test_what_ctas_read_again_meanwhile_counts_for_l2_too(n: int, reads: float) -> None:
+    """Softmax of 65536x8192 on V100 takes 10.6 ms, the time of all three passes at the bandwidth of DRAM (NeuSight)."""
+    softmax = Softmax(65536, n, Dtype.FP32)
+    read_bytes = predict(load_spec("v100-pcie-32gb").system, softmax).dram_read_bytes
+    assert read_bytes == pytest.approx(reads * 65536 * n * 4, rel=0.03)
+
+
+@pytest.mark.parametrize(("board", "dtype", "ctas"), [("v100-pcie-32gb", "fp32", 3), ("a100-sxm4-80gb", "fp32", 4)])
+def test_registers_of_an_architecture_decide_how_many_ctas_an_sm_holds(board: str, dtype: str, ctas: int) -> None:
+    """cunn_SoftMaxForward of PyTorch 2.1.2 has 34 registers on sm_70 and 29 on sm_80, with 512 threads."""
+    assert predict(load_spec(board).system, Softmax(4096, 4096, Dtype(dtype))).occupancy == ctas
+
+
+@pytest.mark.parametrize(
+    ("board", "m", "n", "dtype", "measured_us"),
+    [
+        ("h100-sxm5-80gb", 25088, 768, "bf16", 59.6),
+        ("h100-sxm5-80gb", 5185, 1024, "bf16", 14.6),
+        ("a100-sxm4-40gb", 4096, 1280, "bf16", 22.0),
+        ("a100-sxm4-40gb", 1024, 4864, "fp32", 38.0),
+    ],
+)
+def test_recorded_layer_norms_take_the_predicted_time(
+    board: str, m: int, n: int, dtype: str, measured_us: float
+) -> None:
+    """Traces of AMD-AGI/TraceLens, pytorch-labs/segment-anything-fast and facebookresearch/HolisticTraceAnalysis."""
+    found = predict(load_spec(board).system, LayerNorm(m, n, Dtype(dtype)), Options(l2="warm", load="burst"))
+    assert found.kernel_time_us == pytest.approx(measured_us, rel=0.12)
+
+
+@pytest.mark.parametrize("warps", [1, 2, 4, 16])
+def test_warps_of_a_cta_are_combined_in_one_step_fewer_than_there_are(t4: System, warps: int) -> None:
+    """PyTorch's layer norm: after each barrier the lower half of the warps goes on, the others skip the code."""
+    combine = Work(fma=2, chain=Pipes(fma=2), serial=True)
+    program = cta_reduction(t4.gpu, combine, value_bytes=12, rows=warps)
+    steps = [(op, times) for op, times in executed(program) if isinstance(op, Alu)]
+    combined = warps * sum(times * amount for op, times in steps for _, amount in op.work)
+    waited = sum(times * op.latency_cycles for op, times in steps)
+    assert combined == pytest.approx(2 * (warps - 1))
+    assert waited == math.log2(warps) * 2 * t4.gpu.instructions["ffma"].latency_cycles
+
+
+def test_the_gradient_of_pooling_takes_the_time_of_its_index_arithmetic() -> None:
+    """A Kineto trace of ResNet-50 on a V100 (pytorch/kineto): 637 us; the bytes alone would take 220 us."""
+    pixels, windows = 32 * 64 * 112 * 112, 32 * 64 * 56 * 56
+    places = Access(pixels, Dtype.FP64, 56 * 56, windows)
+    gradient = Pointwise(("max_pool_backward",), pixels, (_fp32(pixels, 56 * 56, windows), places), (_fp32(pixels),))
+    found = predict(load_spec("v100-sxm2-32gb").system, gradient, Options(l2="cold", load="burst"))
+    assert found.kernel == "max_pool_backward_nchw"
+    assert found.kernel_time_us == pytest.approx(637, rel=0.05)
+
+
+def test_a_warm_run_that_fits_l2_leaves_dram_alone(t4: System) -> None:
+    cold, warm = (predict(t4, Elementwise(64, 4096, Dtype.FP32, "add"), Options(l2=l2)) for l2 in ("cold", "warm"))
+    assert warm.dram_bytes == 0 < cold.dram_bytes
+    assert warm.kernel_time_us < cold.kernel_time_us
+
+
+def test_the_kernels_are_those_that_pytorch_was_recorded_to_launch(t4: System) -> None:
+    """Grids and threads from NeuSight's rows for calibration (PyTorch 2.1 on a T4)."""
+    recorded: tuple[tuple[RowsOperator, str, int, int], ...] = (
+        (Elementwise(3413, 652, Dtype.FP32, "add"), "vectorized_elementwise_kernel<4, add>", 4347, 128),
+        (Softmax(3581, 1016, Dtype.FP32), "softmax_warp_forward", 896, 128),
+        (Softmax(1846, 1099, Dtype.FP32), "cunn_SoftMaxForward", 1846, 256),
+        (Softmax(5881, 2085, Dtype.FP32), "cunn_SoftMaxForward", 5881, 512),
+        (LayerNorm(1504, 760, Dtype.FP32), "vectorized_layer_norm_kernel", 1504, 128),
+    )
+    for operator, kernel, grid, threads in recorded:
+        result = predict(t4, operator, Options(detail="bound"))
+        assert (result.kernel, result.grid, result.threads) == (kernel, (grid, 1, 1), threads)
+
+
+@pytest.mark.parametrize(
+    ("operator", "kernel", "says"),
+    [
+        (
+            Softmax(8, 64, Dtype.INT8),
+            None,
+            "no kernel for softmax of int8 in its kernel catalogues; they take fp32, fp16, bf16",
+        ),
+        (
+            LayerNorm(8, 63, Dtype.FP32),
+            "vectorized_layer_norm_kernel",
+            "vectorized_layer_norm_kernel: n must be a multiple of 4, got 63",
+        ),
+        (
+            Softmax(8, 2000, Dtype.FP32),
+            "softmax_warp_forward",
+            "softmax_warp_forward: n must be at most 1024, got 2000",
+        ),
+        (Softmax(8, 64, Dtype.FP32), "softmax", "no kernel 'softmax' for softmax on T4; nearest: "),
+    ],
+)
+def test_what_no_kernel_runs_is_refused_with_the_reason(
+    t4: System, operator: RowsOperator, kernel: str | None, says: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=re.escape(says)):
+        _ = predict(t4, operator, Options(kernel=kernel))
+
+
+def test_a_kernel_for_another_operator_is_refused(t4: System) -> None:
+    with pytest.raises(ValueError, match="softmax_warp_forward does not compute add"):
+        _ = vector_plan(t4.gpu, Elementwise(8, 8, Dtype.FP32, "add"), _softmax_kernel(t4), warm=False)
+
+
+def _softmax_kernel(system: System) -> VectorKernel:
+    return vector_kernel(system, Softmax(8, 64, Dtype.FP32))
+
+
+def test_every_kernel_says_how_its_figures_are_known() -> None:
+    kernels = load_spec("t4").system.library.vector_kernels
+    assert len(kernels) == len({(kernel.kind, kernel.name) for kernel in kernels})
+    assert len({kernel.kind for kernel in kernels}) == 6
+    for kernel in kernels:
+        assert all((kernel.source, kernel.registers.source, kernel.instruction_counts.source))
+
+
+def test_a_catalogue_with_arithmetic_that_no_operator_has_is_refused(tmp_path: Path) -> None:
+    shipped = REPOSITORY / "arch_specs" / "kernels" / "pytorch_vector.yaml"
+    own = tmp_path / "own.yaml"
+    own.write_text(shipped.read_text(encoding="utf-8").replace("      tanh:", "      thna:"), encoding="utf-8")
+    with pytest.raises(SpecError, match=r"own.yaml:\d+: vector_kernels.0.arithmetic: unknown thna; known are add, mul"):
+        _ = load_vector_kernels((own,))
+
+
+@given(n=st.integers(1, 1 << 20), most=st.sampled_from((32, 128, 512, 1024)))
+def test_threads_are_a_power_of_two_of_whole_warps(n: int, most: int) -> None:
+    threads = threads_for(n, most)
+    assert 32 <= threads <= most
+    assert threads.bit_count() == 1
+    assert threads >= min(n, most)
+
+
+def test_a_bound_takes_nothing_that_l2_may_hold(t4: System) -> None:
+    small, large = Elementwise(64, 4096, Dtype.FP32, "add"), Elementwise(4096, 4096, Dtype.FP32, "add")
+    assert vector_bounds_us(t4.gpu, small, 1000.0, warm=True)["dram"] == 0.0
+    cold, warm = (vector_bounds_us(t4.gpu, large, 1000.0, warm=warm)["dram"] for warm in (False, True))
+    assert cold - warm == pytest.approx(t4.gpu.l2.capacity_bytes / t4.gpu.dram.peak_bandwidth_gb_per_s / 1e3)
+
+
+def test_half_the_bytes_take_little_more_than_half_the_time(t4: System) -> None:
+    def time_us(dtype: Dtype) -> float:
+        return predict(t4, LayerNorm(8192, 1024, dtype), Options(load="burst")).kernel_time_us
+
+    assert 0.5 * time_us(Dtype.FP32) <= time_us(Dtype.BF16) < 0.65 * time_us(Dtype.FP32)

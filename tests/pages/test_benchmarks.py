@@ -1,0 +1,299 @@
+"""Benchmarks: a slower program is reported, a slower machine is not."""
+
+from __future__ import annotations
+
+import doctest
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import accuracy_table
+import bench
+import calibration
+import calibration_table
+import claims_page
+import comparison
+import published_table
+import pytest
+import readme
+import sections
+import shapes
+import shared_values
+import traces_table
+from comparison import Figure, Measured, Results, compared, costs
+
+from gpusim.studies.validation.report import validate
+
+LOOP_SECONDS = 0.02
+
+
+class Machine:
+    """A clock, and how many seconds pass for a second's work."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.slowness = 1.0
+
+    def work(self, seconds: float) -> float:
+        self.now += seconds * self.slowness
+        return seconds
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine()
+    monkeypatch.setattr(calibration, "process_time", lambda: machine.now)
+    monkeypatch.setattr(calibration, "calibration_loop", lambda _processes: machine.work(LOOP_SECONDS))
+    return machine
+
+
+def figure(machine: Machine, seconds: float) -> Figure:
+    """The cost of a program that takes so long on a machine at full speed."""
+    timing = calibration.timed(lambda _: machine.work(seconds))
+    return Figure("a prediction", 1e3 * timing.seconds, "ms", timing.loops)
+
+
+def slower(now: Figure, before: Figure) -> bool:
+    (one,) = compared([now], costs([before]))
+    return one.slower
+
+
+def test_a_program_slower_than_the_tolerance_is_reported(machine: Machine) -> None:
+    before = figure(machine, 0.005)
+    assert slower(figure(machine, 0.005 * (1.01 + comparison.TOLERANCE)), before)
+    assert not slower(figure(machine, 0.005 * (0.99 + comparison.TOLERANCE)), before)
+
+
+def test_a_machine_half_as_fast_is_not_reported(machine: Machine) -> None:
+    before = figure(machine, 0.005)
+    machine.slowness = 2.0
+    after = figure(machine, 0.005)
+    assert after.value == pytest.approx(2 * before.value)
+    assert not slower(after, before)
+
+
+def test_a_machine_that_becomes_slower_while_it_measures_is_not_reported(machine: Machine) -> None:
+    before = figure(machine, 0.005)
+
+    def work(repeat: int) -> float:
+        machine.slowness = 1.0 + repeat
+        return machine.work(0.005)
+
+    timing = calibration.timed(work)
+    assert timing.loops == pytest.approx(before.cost, rel=comparison.TOLERANCE)
+
+
+def test_figures_without_a_cost_or_a_baseline_are_shown_and_not_compared() -> None:
+    rows = compared([Figure("rate", 250.0, "shapes/s"), Figure("new", 1.0, "ms", 9.0)], {"rate": 1.0, "gone": 1.0})
+    assert [(one.change, one.slower) for one in rows] == [(None, False), (None, False)]
+    assert [row[0] for row in comparison.comparison_table("", rows).rows] == ["rate", "new"]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """A benchmark of one part, which costs as much as the next number says."""
+    monkeypatch.setattr(bench, "BENCH_RESULTS", tmp_path / "results" / "bench.json")
+    monkeypatch.setattr(bench, "BASELINE", tmp_path / "baseline.json")
+
+    def main(*options: str, cost: tuple[float, ...], differing: int = 0, sha256: tuple[str, str] = ("a", "a")) -> int:
+        cost_of = iter(cost)
+
+        def measure(part: bench.Part, _cache: str) -> Measured:
+            if part.script == "speed.py":
+                return Measured((Figure("a prediction", 5.0, "ms", next(cost_of)),))
+            return Measured((), Results(9, differing, sha256[part.compiled]))
+
+        monkeypatch.setattr(sys, "argv", ["bench.py", *options])
+        monkeypatch.setattr(bench.Part, "measure", measure)
+        sweeps = [bench.Part("sweep_speed.py", compiled=compiled) for compiled in (False, True)]
+        monkeypatch.setattr(bench, "parts", lambda _asked: [bench.Part("speed.py"), *sweeps])
+        return bench.main()
+
+    return main
+
+
+def test_the_benchmark_ends_with_status_1_only_if_it_is_slower_twice(run: Callable[..., int]) -> None:
+    assert run("--record", cost=(1.0,)) == 0
+    assert run(cost=(1.1,)) == 0
+    assert run(cost=(2.0, 1.1)) == 0
+    assert run(cost=(2.0, 1.9)) == 1
+    assert run("--record", cost=(2.0,)) == 0
+    assert run(cost=(2.0,)) == 0
+
+
+def test_the_benchmark_ends_with_status_1_if_results_differ(run: Callable[..., int]) -> None:
+    assert run("--record", cost=(1.0,)) == 0
+    assert run(cost=(1.0,), differing=1) == 1
+    assert run(cost=(1.0,), sha256=("a", "b")) == 1
+
+
+def test_random_shapes_are_unique_the_same_every_time_and_of_every_type() -> None:
+    drawn = list(shapes.random_shapes(500))
+    assert drawn == list(shapes.random_shapes(500))
+    assert drawn[:100] == list(shapes.random_shapes(100))
+    assert len(set(drawn)) == 500
+    assert {(gpu, gemm.dtype) for gpu, gemm in drawn} == {
+        (gpu, one) for gpu in shapes.DTYPES for one in shapes.DTYPES[gpu]
+    }
+    sizes = [size for _, gemm in drawn for size in (gemm.m, gemm.n, gemm.k)]
+    assert (min(sizes), max(sizes)) > (shapes.SMALLEST - 1, 0.9 * shapes.LARGEST)
+    assert {size % 8 for size in sizes} == set(range(8))
+
+
+REPORT = {
+    "date": "2026-11-22",
+    "commit": "commit 123",
+    "machine": {"processor": "A", "clock": "", "cores": 2, "load": "0.1", "python": "CPython 3.11.7", "numba": ""},
+    "figures": {
+        "one GEMM, median: language-model shapes": {"value": 9.0, "unit": "ms", "cost": 1.0},
+        "one GEMM, median: a measured table": {"value": 5.0, "unit": "ms", "cost": 1.0},
+        "compiled: one GEMM, median: a measured table": {"value": 2.0, "unit": "ms", "cost": 1.0},
+    },
+}
+
+
+def test_the_page_of_speed_shows_the_figures_of_the_last_benchmark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results, page = tmp_path / "results" / "bench.json", tmp_path / "speed.md"
+    results.parent.mkdir()
+    monkeypatch.setattr(readme, "BENCH_RESULTS", results)
+    monkeypatch.setattr(readme, "CALIBRATIONS", tmp_path)
+    monkeypatch.setattr(readme, "SPEED_PAGE", page)
+    for other in ("README", "ACCURACY_PAGE"):
+        monkeypatch.setattr(readme, other, tmp_path / "none.md")
+    monkeypatch.setattr(sys, "argv", ["readme.py"])
+    page.write_text("before\n<!-- speed:begin -->\nold\n<!-- speed:end -->\nafter\n", encoding="utf-8")
+    with pytest.raises(SystemExit, match="make bench"):
+        readme.main()
+    results.write_text(json.dumps(REPORT), encoding="utf-8")
+    readme.main()
+    written = page.read_text(encoding="utf-8")
+    assert "| one GEMM on an A100 after imports, kernel chosen: median | 5 ms | 2 ms |" in written
+    assert "Measured on 2026-11-22 at commit 123: A, 2 cores, CPython 3.11.7, load 0.1." in written
+    assert (written.startswith("before\n"), written.endswith("after\n"), "old" in written) == (True, True, False)
+    readme.main()
+    assert page.read_text(encoding="utf-8") == written
+
+
+def test_what_fits_leave_out_is_a_table_and_a_summary(tmp_path: Path) -> None:
+    errors = {"held_out_mape": 7.25, "held_out_median_ape": 4.0, "held_out_bias": -0.5}
+    without = {"kind": "source", "name": "lab", "rows": 30, "mape": 12.5, "median_ape": 9.0, "bias": 3.0}
+    of_all = {**without, "name": "all", "mape": 11.5}
+    untested = {"kind": "board", "name": "t4", "rows": 60, "mape": None, "median_ape": None, "bias": None}
+    own = {"key_path": "host.timing_of_source_us.lab", "own_us": 29.5, "neutral_us": 8.0}
+    timing = {"source": "lab", "rows": 30, "values": [own], "share": 0.012, "mape_without": 14.0, "mape": 9.5}
+    plain = {"source": "tracer", "rows": 30, "values": [], "share": 0.0, "mape_without": 7.0, "mape": 7.0}
+    report = {
+        "arch": "turing",
+        "errors": [{"table": "all", "rows": 60, **errors}],
+        "without": [without, of_all, untested],
+        "own_timing": [timing, plain],
+    }
+    path = tmp_path / "turing.json"
+    path.write_text(json.dumps(report), encoding="utf-8")
+    text = calibration_table.left_out_table([path])
+    assert "| turing | a third of the rows, in turn | 60 | 7.2 % | 4.0 % | -0.5 % |" in text
+    assert "| turing | the source lab | 30 | 12.5 % | 9.0 % | +3.0 % |" in text
+    assert "| turing | the board t4 | 60 | not testable: nothing else was measured |  |  |" in text
+    short = calibration_table.left_out_summary([path])
+    assert "| turing | 7.2 % | 11.5 % |  |" in short
+    assert "29.5 us in place of 8 changes predicted times by 1.2 % (median)" in text
+    assert "the mean error from 14.0 to 9.5 %" in text
+    assert "- No value of their own: tracer on turing." in text
+
+
+def test_what_several_fits_find_of_a_value_has_a_mean_and_a_spread(tmp_path: Path) -> None:
+    known = {"key_path": "l2.write_cost", "reason": ""}
+    files = []
+    for arch, after in (("volta", 1.6), ("turing", 2.5)):
+        alone = {"key_path": f"instructions.{arch}.sustained_fraction", "after": 0.9, "reason": ""}
+        untold = {"key_path": "dram.activation_bytes", "after": 40.0, "reason": "the runs tell nothing of it"}
+        report = {"arch": arch, "parameters": [{**known, "after": after}, alone, untold]}
+        files.append(tmp_path / f"{arch}.json")
+        files[-1].write_text(json.dumps(report), encoding="utf-8")
+    rows = shared_values.shared_values(files).splitlines()[2:]
+    assert rows == ["| `l2.write_cost` | volta 1.6, turing 2.5 | 2 | 0.32 |"]
+
+
+def test_every_figure_of_a_claim_refers_to_its_source() -> None:
+    claim = {
+        "claim": "faster",
+        "published": "1.5",
+        "measured": "2",
+        "predicted": 1.75,
+        "unit": "",
+        "tolerance_pct": 20.0,
+    }
+    claim |= {"source": "a page", "measured_source": "a table", "note": "", "meets": "both"}
+    other = {**claim, "claim": "hotter", "published": "30", "unit": "%", "measured": "", "measured_source": ""}
+    table, notes, sources = claims_page.paragraphs([claim, {**other, "note": "in the sun"}])
+    assert table.splitlines()[2:] == [
+        "| faster | 1.5 [1] | 2 [2] | 1.75 | 20 % | both |",
+        "| hotter | 30 % [1] |  | 1.75 % | 20 % | both |",
+    ]
+    assert notes == "- *hotter*: in the sun."
+    assert sources.endswith("1. a page\n2. a table")
+
+
+def test_recorded_kernels_are_lines_by_operator_or_by_gpu(tmp_path: Path) -> None:
+    products, others = tmp_path / "products.csv", tmp_path / "others.csv"
+    columns = "gpu,op,batch,m,n,k,dtype,sparsity,time_us,method,l2"
+    products.write_text(f"{columns}\nt4,linear,1,512,512,512,fp16,dense,50,profiler,cold\n", encoding="utf-8")
+    columns = "board,op,shapes,dtypes,numel_max,kernel,grid,block,time_us"
+    kernel = "vectorized_elementwise_kernel<4>,2048x1x1,128x1x1"
+    lines = [f"t4,add,1048576,f32,1048576,{kernel},40", "t4,index,7,f32,7,DeviceScanKernel,1x1x1,32x1x1,4"]
+    others.write_text("\n".join([columns, *lines, ""]), encoding="utf-8")
+    *_, product, kernels = traces_table.traces_table([products, others]).splitlines()
+    assert product.startswith("| linear | t4 | fp16 | 1 |")
+    assert product.endswith(" % |")
+    assert kernels.startswith("| other kernels | t4 | all | 1 of 2 |")
+
+
+def test_measured_tables_are_lines_by_gpu_in_the_readme_and_by_source_on_the_page(tmp_path: Path) -> None:
+    columns = "gpu,op,batch,m,n,k,dtype,sparsity,time_us,method,l2"
+    for name, op in (("a", "gemm"), ("b", "linear")):
+        rows = [f"t4,{op},1,{m},512,512,fp16,dense,50,stream,warm" for m in (256, 512)]
+        (tmp_path / f"{name}.csv").write_text("\n".join([columns, *rows, ""]), encoding="utf-8")
+    report = validate([tmp_path / "a.csv", tmp_path / "b.csv"])
+    summary = accuracy_table.accuracy_summary(report).splitlines()[2:]
+    assert [line[: line.index(" %")].rsplit("|", 1)[0] for line in summary] == ["| matrix products | t4 | fp16 | 4 "]
+    whole = accuracy_table.accuracy_tables(report)
+    assert ("| a (gemm) | t4 | fp16 | 2 |" in whole, "| b (linear) | t4 | fp16 | 2 |" in whole) == (True, True)
+
+
+def test_published_figures_are_a_sentence_in_the_readme_and_a_table_on_the_page(tmp_path: Path) -> None:
+    columns = "gpu,op,batch,m,n,k,dtype,sparsity,time_us,method,l2"
+    lines = [
+        f"{gpu},gemm,1,1024,1024,1024,{dtype},{sparsity},50,stream,warm"
+        for gpu, dtype, sparsity in (
+            ("t4", "fp16", "dense"),
+            ("a100-sxm4-80gb", "tf32", "dense"),
+            ("a100-sxm4-80gb", "fp16", "2:4"),
+            ("voodoo", "fp16", "dense"),
+        )
+    ]
+    (tmp_path / "figures.csv").write_text("\n".join([columns, *lines, ""]), encoding="utf-8")
+    report = published_table.validated_figures(tmp_path / "figures.csv")
+    sentence = published_table.published_summary(report)
+    assert sentence.startswith("Mean and median error: 3 of 4 figures ")
+    assert ("; 1 in TF32 " in sentence, "; 1 with 2:4 sparsity " in sentence) == (True, True)
+    rows = published_table.published_table(report).splitlines()[2:5]
+    assert [row.split(" | ")[:3] for row in rows] == [
+        ["| a100-sxm4-80gb", "fp16 2:4", "1"],
+        ["| a100-sxm4-80gb", "tf32", "1"],
+        ["| t4", "fp16", "1"],
+    ]
+
+
+def test_a_page_without_the_markers_of_a_section_is_refused(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("no markers", encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"page\.md needs a line <!-- speed:begin -->"):
+        sections.replaced(page, {"speed": ""})
+
+
+@pytest.mark.parametrize("module", [comparison, sections, shapes])
+def test_examples_of_the_benchmarks_hold(module: object) -> None:
+    assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
