@@ -29,7 +29,7 @@ from gpusim.sim.trace import Recorder
 from gpusim.specs import list_archs, load_spec
 from gpusim.specs.catalogues import load_vector_kernels
 from gpusim.system import System
-from gpusim.workloads.functions import FUNCTIONS
+from gpusim.workloads.functions import SCHEMA_FUNCTIONS
 from gpusim.workloads.memory_bound import Access, ColumnReduction, Pointwise, RowReduction
 from gpusim.workloads.vector import Elementwise, LayerNorm, Reduction, RowsOperator, Softmax, VectorOperator
 
@@ -49,7 +49,7 @@ HALF = _fp16(600 * 1024)
 BROADCAST = _fp32(600 * 1024, distinct=1024)
 ADAM = Pointwise(("adam",), 120 << 16, 4 * (_fp32(120 << 16),), 3 * (_fp32(120 << 16),))
 SMALL: tuple[VectorOperator, ...] = (
-    *(Elementwise(512, 1000, Dtype.FP32, function) for function in FUNCTIONS),
+    *(Elementwise(512, 1000, Dtype.FP32, function) for function in SCHEMA_FUNCTIONS),
     Softmax(600, 100, Dtype.FP32),
     Softmax(600, 1000, Dtype.FP16),
     Softmax(200, 3001, Dtype.FP32),

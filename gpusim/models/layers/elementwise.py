@@ -5,33 +5,17 @@ from __future__ import annotations
 from typing import Literal
 
 from gpusim.models.layers.layer import Index, Layer, Shape, Size, shown
+from gpusim.workloads.functions import FUNCTIONS
 
-Activated = Literal[
-    "relu",
-    "relu6",
-    "leaky_relu",
-    "hardswish",
-    "hardsigmoid",
-    "gelu",
-    "gelu_tanh",
-    "tanh",
-    "sigmoid",
-    "silu",
-    "exp",
-    "sqrt",
-    "neg",
-    "cast",
-    "rope",
-]
-"""``gelu_tanh`` approximates the error function, ``rope`` turns pairs of features by the angle of their place, ``cast``
-stands where a program converts, which the precision decides."""
-Combined = Literal["add", "sub", "mul", "div", "maximum", "where", "smooth_l1"]
+_OF_ONE, _OF_TWO = (
+    tuple(name for name, function in FUNCTIONS.items() if function.operands == operands) for operands in (1, 2)
+)
 
 
 class Activation(Layer):
     """A function of every element."""
 
-    op: Activated
+    op: Literal[_OF_ONE]  # type: ignore[valid-type]  # type checkers take literals alone
 
     def result(self, *shapes: Shape) -> Shape:
         (shape,) = shapes
@@ -41,7 +25,7 @@ class Activation(Layer):
 class Combination(Layer):
     """A function of the elements of several tensors, each broadcast to the shape of the result."""
 
-    op: Combined
+    op: Literal[_OF_TWO]  # type: ignore[valid-type]  # as above
 
     def result(self, *shapes: Shape) -> Shape:
         dims = max(map(len, shapes))
@@ -52,10 +36,20 @@ class Combination(Layer):
         return tuple(max(sizes) for sizes in zip(*padded, strict=True))
 
 
-class Scale(Layer):
-    """Multiplication by a number that the program holds, not a tensor."""
+class Cast(Layer):
+    """Stands where a program converts, which the precision decides."""
 
-    op: Literal["scale"] = "scale"
+    op: Literal["cast"] = "cast"
+
+    def result(self, *shapes: Shape) -> Shape:
+        (shape,) = shapes
+        return shape
+
+
+class Rope(Layer):
+    """Turns pairs of features by the angle of their place: rotary embedding."""
+
+    op: Literal["rope"] = "rope"
 
     def result(self, *shapes: Shape) -> Shape:
         (shape,) = shapes

@@ -10,6 +10,7 @@ from gpusim.errors import excerpt
 from gpusim.models.layers.elementwise import (
     Activation,
     BatchNorm,
+    Cast,
     Combination,
     CrossEntropy,
     Dropout,
@@ -17,7 +18,7 @@ from gpusim.models.layers.elementwise import (
     LayerNorm,
     Power,
     Reduced,
-    Scale,
+    Rope,
     Softmax,
 )
 from gpusim.models.layers.matrix import Attention, Conv2d, ConvTranspose2d, Linear, Lstm, Matmul
@@ -45,7 +46,7 @@ from gpusim.models.layers.movement import (
 )
 
 MatrixLayer = Attention | Conv2d | ConvTranspose2d | Linear | Lstm | Matmul
-ElementwiseLayer = Activation | Combination | Dropout | Power | Scale
+ElementwiseLayer = Activation | Cast | Combination | Dropout | Power | Rope
 RowLayer = BatchNorm | CrossEntropy | GroupNorm | LayerNorm | Reduced | Softmax
 ViewLayer = Expand | Flatten | KvCache | Permute | Reshape | Slice
 ImageLayer = GlobalAvgPool2d | Nms | Pool2d | RoiAlign | Upsample

@@ -3,65 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
 
 from gpusim.models.layers.layer import Shape
 from gpusim.models.passes.tape import Tape
 from gpusim.models.passes.value import TRUTH, Value, widest
+from gpusim.workloads.functions import FUNCTIONS, Function
 from gpusim.workloads.memory_bound import ColumnReduction, RowReduction
 
 
-@dataclass(frozen=True, slots=True)
-class _Function:
-    """A function of one tensor."""
-
-    kernel: tuple[str, ...]
-    """Pointwise functions of its kernel."""
-    gradient: tuple[str, ...]
-    """Those of the kernel of its backward pass."""
-    needs: Literal["input", "result", "neither"]
-    """What the gradient is computed from, beside that of the result."""
-
-
-_FUNCTIONS: Mapping[str, _Function] = {
-    "relu": _Function(("relu",), ("relu_backward",), "result"),
-    "relu6": _Function(("relu", "relu"), ("mask", "mask"), "input"),
-    "leaky_relu": _Function(("leaky_relu",), ("leaky_relu",), "input"),
-    "hardswish": _Function(("add", "relu", "relu", "mul", "scale"), ("mask", "mask", "add_scaled", "mul"), "input"),
-    "hardsigmoid": _Function(("add", "relu", "relu", "scale"), ("mask", "mask", "scale"), "input"),
-    "gelu": _Function(("gelu",), ("gelu_backward",), "input"),
-    # x/2 (1 + tanh(c (x + d x^3)))
-    "gelu_tanh": _Function(
-        ("mul", "mul", "add_scaled", "scale", "tanh", "add", "mul", "scale"),
-        ("tanh", *("mul",) * 9, *("add",) * 4),
-        "input",
-    ),
-    "silu": _Function(("silu",), ("silu_backward",), "input"),
-    "tanh": _Function(("tanh",), ("tanh_backward",), "result"),
-    "sigmoid": _Function(("sigmoid",), ("sigmoid_backward",), "result"),
-    "exp": _Function(("exp",), ("mul",), "result"),
-    "sqrt": _Function(("sqrt",), ("div",), "result"),
-    "scale": _Function(("scale",), ("scale",), "neither"),
-    "copy": _Function(("copy",), ("copy",), "neither"),
-}
-
-
-def apply(tape: Tape, function: str, value: Value, call: str = "") -> Value:
+def apply(tape: Tape, name: str, value: Value, call: str = "") -> Value:
     """A function of every element."""
-    call = call or function
-    known = _FUNCTIONS[function]
+    function, call = FUNCTIONS[name], call or name
+    (value,) = _operands(tape, function, value)
     result = tape.new(value.shape, value.dtype, value)
-    tape.pointwise(call, known.kernel, [value], [result])
-    saved = {"input": [value], "result": [result], "neither": []}[known.needs]
+    tape.pointwise(call, function.functions, [value], [result])
+    saved = {"input": [value], "result": [result], "neither": []}[function.keeps]
 
     def backward(gradient: Value) -> list[Value]:
         given = tape.new(value.shape, value.dtype)
-        tape.pointwise(f"{call}_backward", known.gradient, [gradient, *saved], [given])
+        tape.pointwise(f"{call}_backward", function.gradient_functions, [gradient, *saved], [given])
         return [given]
 
     return tape.record(result, [value], backward)
+
+
+def _operands(tape: Tape, function: Function, *values: Value) -> list[Value]:
+    """Operands of a function as autocast has them."""
+    return tape.eligible(function.autocast, values) if function.autocast else list(values)
 
 
 def power(tape: Tape, value: Value, exponent: int) -> Value:
@@ -80,11 +48,13 @@ def power(tape: Tape, value: Value, exponent: int) -> Value:
     return tape.record(result, [value], backward)
 
 
-def combine(tape: Tape, function: str, a: Value, b: Value) -> Value:
-    """``add``, ``sub``, ``mul``, ``div``, ``maximum``, ``where`` or ``smooth_l1`` of two tensors, broadcast."""
+def combine(tape: Tape, name: str, *operands: Value) -> Value:
+    """A function of two tensors, broadcast."""
+    function = FUNCTIONS[name]
+    a, b = _operands(tape, function, *operands)
     shape = broadcast(a.shape, b.shape)
     result = tape.new(shape, widest(a, b), a, b)
-    tape.pointwise(function, (_POINTWISE.get(function, function),), [a, b], [result])
+    tape.pointwise(name, function.functions, [a, b], [result])
 
     def backward(gradient: Value) -> list[Value | None]:
         given: list[Value | None] = [None, None]
@@ -97,21 +67,16 @@ def combine(tape: Tape, function: str, a: Value, b: Value) -> Value:
     return tape.record(result, [a, b], backward)
 
 
-_POINTWISE = {"maximum": "relu", "where": "mask", "smooth_l1": "sub"}
-"""Pointwise functions with the arithmetic of a combination, where it bears another name."""
-_GRADIENTS = {"mul": "mul", "div": "div", "maximum": "mask", "where": "mask", "smooth_l1": "mul"}
-"""What the gradient of an operand applies to that of the result, beside the other operand; sums pass it on."""
-
-
-def _of_operand(tape: Tape, function: str, gradient: Value, result: Value, other: Value, *, second: bool) -> Value:
+def _of_operand(tape: Tape, function: Function, gradient: Value, result: Value, other: Value, *, second: bool) -> Value:
     """The gradient of an operand before it is summed over what was broadcast."""
-    if function == "add" or (function == "sub" and not second):
+    negated = second and function.name == "sub"
+    if not (function.gradient or negated):
         return gradient
     given = tape.new(result.shape, gradient.dtype)
-    if function == "sub":
-        tape.pointwise("neg", ("scale",), [gradient], [given])
+    if negated:
+        tape.pointwise("neg", FUNCTIONS["neg"].functions, [gradient], [given])
     else:
-        tape.pointwise(function, (_GRADIENTS[function],), [gradient, other], [given])
+        tape.pointwise(function.name, function.gradient_functions, [gradient, other], [given])
     return given
 
 

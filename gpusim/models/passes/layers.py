@@ -8,6 +8,7 @@ from gpusim.models.graph import Node
 from gpusim.models.layers.elementwise import (
     Activation,
     BatchNorm,
+    Cast,
     Combination,
     CrossEntropy,
     Dropout,
@@ -15,7 +16,7 @@ from gpusim.models.layers.elementwise import (
     LayerNorm,
     Power,
     Reduced,
-    Scale,
+    Rope,
     Softmax,
 )
 from gpusim.models.layers.matrix import Attention, Conv2d, ConvTranspose2d, Linear, Lstm, Matmul
@@ -95,18 +96,12 @@ def _matrix(tape: Tape, layer: MatrixLayer, inputs: list[Value], weights: Weight
 
 def _elementwise(tape: Tape, layer: ElementwiseLayer, inputs: list[Value]) -> Value:
     match layer:
-        case Activation(op="cast"):
+        case Cast():
             return inputs[0]
-        case Activation(op="exp"):
-            return elementwise.apply(tape, "exp", tape.eligible("exp", inputs)[0])
         case Power():
             return elementwise.power(tape, tape.eligible("pow", inputs)[0], layer.exponent)
-        case Combination(op="smooth_l1"):
-            return elementwise.combine(tape, "smooth_l1", *tape.eligible("smooth_l1_loss", inputs))
-        case Activation(op="rope"):
+        case Rope():
             return movement.rotated(tape, inputs[0])
-        case Activation(op="neg") | Scale():
-            return elementwise.scale(tape, inputs[0])
         case Activation():
             return elementwise.apply(tape, layer.op, inputs[0])
         case Combination():
