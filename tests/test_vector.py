@@ -101,7 +101,7 @@ def test_cold_runs_read_operands_and_write_results_once_or_more(t4: System, oper
 
 WRITTEN_EARLY = pytest.mark.xfail(strict=True, reason="full writes results to DRAM from usable_fraction of L2 on")
 EARLY = (
-    *("add-512x1000-fp32", "mul-512x1000-fp32", "relu-512x1000-fp32", "gelu-512x1000-fp32", "tanh-512x1000-fp32"),
+    *(f"{function}-512x1000-fp32" for function in SCHEMA_FUNCTIONS),
     *("softmax-200x3001-fp32", "add+relu-614400x1-fp32"),
 )
 
