@@ -149,7 +149,7 @@ CONVOLUTION = {
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
-        ({"op": "softmux", "m": 1, "n": 1, "dtype": "fp16"}, "op: unknown 'softmux'; nearest: softmax"),
+        ({"op": "softmux", "m": 1, "n": 1, "dtype": "fp16"}, "op: unknown 'softmux'; nearest: softmax, softplus"),
         ({"op": "softmax", "m": 1, "dtype": "fp16"}, "n: missing; softmax requires it"),
         ({"m": 1, "n": 1, "dtype": "fp16"}, "k: missing; gemm requires it"),
         ({"op": "add", "m": 1, "n": "1_0", "dtype": "fp16"}, "n: expected a positive integer, got '1_0'"),

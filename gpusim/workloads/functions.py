@@ -123,6 +123,15 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType({
         Function(
             "silu", {"exp": 1, "add": 1, "div": 1, "mul": 1}, {"exp": 1, "add": 3, "div": 1, "mul": 3}, torch=("silu",)
         ),
+        Function(  # x b > threshold ? x : log1p(exp(x b)) / b: aten ActivationSoftplusKernel.cu; log1p assumed as log
+            "softplus",
+            {"mul": 1, "max": 1, "exp": 1, "log": 1, "div": 1},
+            {"mul": 2, "max": 1, "exp": 1, "add": 1, "div": 1},
+            torch=("softplus",),
+            onnx=("Softplus",),
+            autocast="softplus",
+            in_schema=True,
+        ),
         Function("exp", {"exp": 1}, ("mul",), "result", torch=("exp",), onnx=("Exp",), autocast="exp"),
         Function("sqrt", {"sqrt": 1}, ("div",), "result", torch=("sqrt", "rsqrt"), onnx=("Sqrt",)),
         Function("neg", ("scale",), ("scale",), "neither", torch=("neg",), onnx=("Neg",)),
