@@ -11,7 +11,7 @@ import onnx
 
 from gpusim.capture.onnx_sizes import constants, inferred, shapes_of
 from gpusim.capture.sketch import CaptureError, Sketch, Unknown
-from gpusim.models.layers.layer import Shape
+from gpusim.models.shape import Shape
 from gpusim.workloads.functions import FUNCTIONS
 
 NodeCall = Callable[["_Reader", Any], "str | list[str]"]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from gpusim.capture.torch_trace import Call, Called, Trace
-from gpusim.models.layers.matrix import HEADS_APART
+from gpusim.models.layers.attention import HEADS_APART
 from gpusim.workloads.functions import FUNCTIONS
 
 

@@ -3,7 +3,8 @@
 Every operator is a frozen record with ``op`` (its name in the measured CSV schema, which discriminates the union),
 ``dtype``, ``flops``, ``operand_bytes``, ``result_bytes``, ``size_bytes`` and ``columns``. Suites, importers, measured
 rows, experiments and predictions share these records. A new operator is a record in a module of its own, a case of the
-union and of :func:`parse_operator`, and a lowering.
+union and of :func:`parse_operator`, and a lowering; an elementwise function is a record of
+:mod:`gpusim.workloads.functions` alone.
 """
 
 from __future__ import annotations

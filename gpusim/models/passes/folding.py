@@ -10,8 +10,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from gpusim.models.graph import Node
-from gpusim.models.layers.elementwise import Activation, BatchNorm, Cast, Combination, Rope
-from gpusim.models.layers.matrix import Conv2d, ConvTranspose2d, Linear
+from gpusim.models.layers.channels import BatchNorm
+from gpusim.models.layers.convolutions import Conv2d, ConvTranspose2d
+from gpusim.models.layers.elementwise import Activation, Cast, Combination, Rope
+from gpusim.models.layers.products import Linear
 
 
 def folded(nodes: Sequence[Node]) -> frozenset[str]:
