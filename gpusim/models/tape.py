@@ -100,6 +100,20 @@ class Tape:
             self._records.append(_Record(self.layer, tuple(inputs), result, backward))
         return result
 
+    def record_kernel(self, result: Value, value: Value, launch: Callable[[Value, Value], None]) -> Value:
+        """Note what computes the gradient of a call's only input from that of its result; returns its result.
+
+        Args:
+            launch: takes the gradient of the result, and writes the second tensor.
+        """
+
+        def backward(gradient: Value) -> list[Value]:
+            given = self.new(value.shape, value.dtype)
+            launch(gradient, given)
+            return [given]
+
+        return self.record(result, [value], backward)
+
     def cast(self, value: Value, dtype: Dtype | None) -> Value:
         """The value in another type: a copy, which autocast makes once of a weight."""
         if dtype is None or dtype is value.dtype or dtype.format.stored_as == value.dtype.value:

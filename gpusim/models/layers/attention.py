@@ -204,15 +204,13 @@ def _repeated_heads(tape: Tape, value: Value, count: int) -> Value:
     result = tape.new((batch, count, length, features), value.dtype, value)
     tape.pointwise("copy", ("copy",), [value], [result])
 
-    def backward(gradient: Value) -> list[Value]:
-        given = tape.new(value.shape, value.dtype)
+    def backward(gradient: Value, given: Value) -> None:
         each = length * features
         touched = (gradient.touched(run=each),)
         operator = ColumnReduction("sum", count // shared, batch * shared * each, touched, (given.touched(),))
         tape.launch("sum", operator, [gradient], [given])
-        return [given]
 
-    return tape.record(result, [value], backward)
+    return tape.record_kernel(result, value, backward)
 
 
 def _clamped(tape: Tape, value: Value) -> Value:

@@ -106,13 +106,7 @@ class Rope(Layer):
             tape.pointwise("add", ("add",), [target, turned], [target])
 
         play(value, result)
-
-        def backward(gradient: Value) -> list[Value]:
-            given = tape.new(value.shape, value.dtype)
-            play(gradient, given)
-            return [given]
-
-        return tape.record(result, [value], backward)
+        return tape.record_kernel(result, value, play)
 
 
 # Calls --------------------------------------------------------------------------------------------
@@ -126,12 +120,10 @@ def apply(tape: Tape, name: str, value: Value, call: str = "") -> Value:
     tape.pointwise(call, function.functions, [value], [result])
     saved = {"input": [value], "result": [result], "neither": []}[function.keeps]
 
-    def backward(gradient: Value) -> list[Value]:
-        given = tape.new(value.shape, value.dtype)
+    def backward(gradient: Value, given: Value) -> None:
         tape.pointwise(f"{call}_backward", function.gradient_functions, [gradient, *saved], [given])
-        return [given]
 
-    return tape.record(result, [value], backward)
+    return tape.record_kernel(result, value, backward)
 
 
 def _operands(tape: Tape, function: Function, *values: Value) -> list[Value]:
@@ -226,9 +218,7 @@ def dropout(tape: Tape, value: Value) -> Value:
     mask = tape.new(value.shape, TRUTH, name=f"{tape.layer}.mask")
     tape.pointwise("dropout", ("dropout",), [value], [result, mask])
 
-    def backward(gradient: Value) -> list[Value]:
-        given = tape.new(value.shape, value.dtype)
+    def backward(gradient: Value, given: Value) -> None:
         tape.pointwise("dropout_backward", ("dropout_backward",), [gradient, mask], [given])
-        return [given]
 
-    return tape.record(result, [value], backward)
+    return tape.record_kernel(result, value, backward)

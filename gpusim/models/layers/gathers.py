@@ -98,14 +98,12 @@ class Gather(Layer):
             [result],
         )
 
-        def backward(gradient: Value) -> list[Value]:
-            given = tape.new(value.shape, value.dtype)
+        def backward(gradient: Value, given: Value) -> None:
             fill(tape, given)
             operator = Pointwise(("add",), gradient.elements, (places.touched(), gradient.touched()), (read,))
             tape.launch("gather_backward", operator, [places, gradient], [given])
-            return [given]
 
-        return tape.record(result, [value], backward)
+        return tape.record_kernel(result, value, backward)
 
 
 class Scatter(Layer):

@@ -47,8 +47,7 @@ class Pool2d(Layer):
         operator = Pointwise(("max_pool" if largest else "average_pool",), result.elements, (touched,), written)
         tape.launch(self.op, operator, [images], [result, *places])
 
-        def backward(gradient: Value) -> list[Value]:
-            given = tape.new(images.shape, images.dtype)
+        def backward(gradient: Value, given: Value) -> None:
             reads = [gradient, *places]
             if largest:
                 fill(tape, given)
@@ -57,9 +56,8 @@ class Pool2d(Layer):
             function = "max_pool_backward" if largest else "average_pool_backward"
             back = Pointwise((function,), images.elements, spread, (given.touched(),))
             tape.launch(f"{self.op}_backward", back, reads, [given])
-            return [given]
 
-        return tape.record(result, [images], backward)
+        return tape.record_kernel(result, images, backward)
 
 
 class GlobalAvgPool2d(Layer):
@@ -83,12 +81,10 @@ class GlobalAvgPool2d(Layer):
         )
         tape.launch("mean", operator, [images], [result])
 
-        def backward(gradient: Value) -> list[Value]:
-            given = tape.new(images.shape, images.dtype)
+        def backward(gradient: Value, given: Value) -> None:
             tape.pointwise("scale", ("scale",), [gradient], [given])
-            return [given]
 
-        return tape.record(result, [images], backward)
+        return tape.record_kernel(result, images, backward)
 
 
 class Upsample(Layer):
@@ -105,10 +101,8 @@ class Upsample(Layer):
         result = tape.new(self.result_of(images), images.dtype, images)
         tape.pointwise("upsample", ("copy",), [images], [result])
 
-        def backward(gradient: Value) -> list[Value]:
-            given = tape.new(images.shape, images.dtype)
+        def backward(gradient: Value, given: Value) -> None:
             operator = Pointwise(("add",) * 4, images.elements, (gradient.touched(),), (given.touched(),))
             tape.launch("upsample_backward", operator, [gradient], [given])
-            return [given]
 
-        return tape.record(result, [images], backward)
+        return tape.record_kernel(result, images, backward)

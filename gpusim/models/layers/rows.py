@@ -99,14 +99,12 @@ class CrossEntropy(Layer):
         operator = RowReduction("sum", 1, rows, (right.touched(), picked), (loss.touched(),))
         tape.launch("nll_loss", operator, [right, tape.view(logarithms, (rows,))], [loss])
 
-        def backward(gradient: Value) -> list[Value]:
-            given = tape.new(logarithms.shape, logarithms.dtype)
+        def backward(gradient: Value, given: Value) -> None:
             fill(tape, given)
             scattered = Pointwise(("scale",), rows, (right.touched(),), (Access(rows, given.dtype, run=1),))
             tape.launch("nll_loss_backward", scattered, [right, gradient], [given])
-            return [given]
 
-        return tape.record(loss, [logarithms], backward)
+        return tape.record_kernel(loss, logarithms, backward)
 
 
 class Reduced(Layer):
@@ -133,12 +131,10 @@ def softmax(tape: Tape, function: str, value: Value, *, wide: bool = False) -> V
     result = tape.new(value.shape, Dtype.FP32 if wide else value.dtype, value)
     _rows(tape, function, function, [value], [result])
 
-    def backward(gradient: Value) -> list[Value]:
-        given = tape.new(value.shape, value.dtype)
+    def backward(gradient: Value, given: Value) -> None:
         _rows(tape, f"{function}_backward", f"{function}_backward", [gradient, result], [given])
-        return [given]
 
-    return tape.record(result, [value], backward)
+    return tape.record_kernel(result, value, backward)
 
 
 def _rows(tape: Tape, call: str, function: str, reads: list[Value], writes: list[Value]) -> None:

@@ -144,13 +144,7 @@ def _copied(tape: Tape, value: Value, shape: Shape, run: int | None) -> Value:
     """Elements in another order, of which ``run`` stand together before; the gradient goes the same way back."""
     result = tape.new(shape, value.dtype, value)
     copy(tape, value, result, run)
-
-    def backward(gradient: Value) -> list[Value]:
-        given = tape.new(value.shape, value.dtype)
-        copy(tape, gradient, given, run)
-        return [given]
-
-    return tape.record(result, [value], backward)
+    return tape.record_kernel(result, value, lambda gradient, given: copy(tape, gradient, given, run))
 
 
 def copy(tape: Tape, value: Value, result: Value, run: int | None) -> None:
