@@ -11,7 +11,8 @@ import onnx
 
 from gpusim.capture.onnx_sizes import constants, inferred, shapes_of
 from gpusim.capture.sketch import CaptureError, Sketch, Unknown
-from gpusim.models.layers.layer import Shape
+from gpusim.models.shape import Shape
+from gpusim.workloads.functions import FUNCTIONS
 
 NodeCall = Callable[["_Reader", Any], "str | list[str]"]
 """Adds the layers of a node to a sketch; the names of its results there."""
@@ -228,11 +229,6 @@ def _elementwise(op: str) -> NodeCall:
     return lambda reader, node: reader.layer(node, op, node.input[0])
 
 
-def _clip(reader: _Reader, node: Any) -> str:
-    """Values kept between two bounds, as ``relu6`` keeps them."""
-    return reader.layer(node, "relu6", node.input[0])
-
-
 def _power(reader: _Reader, node: Any) -> str:
     exponent = float(reader.constants[node.input[1]])
     if not exponent.is_integer():
@@ -375,26 +371,14 @@ NODES: Mapping[str, NodeCall] = {
     "LayerNormalization": _layer_norm,
     "GroupNormalization": _group_norm,
     "LSTM": _lstm,
-    "Relu": _elementwise("relu"),
-    "Tanh": _elementwise("tanh"),
-    "Sigmoid": _elementwise("sigmoid"),
-    "HardSwish": _elementwise("hardswish"),
-    "HardSigmoid": _elementwise("hardsigmoid"),
-    "LeakyRelu": _elementwise("leaky_relu"),
-    "Clip": _clip,
-    "Gelu": _elementwise("gelu"),
-    "Erf": _elementwise("gelu"),  # a kernel that computes the error function
     "Pow": _power,
     "Where": _where,
-    "Max": _combination("maximum"),
-    "Exp": _elementwise("exp"),
-    "Sqrt": _elementwise("sqrt"),
-    "Neg": _elementwise("neg"),
     "Cast": _elementwise("cast"),
-    "Add": _combination("add"),
-    "Sub": _combination("sub"),
-    "Mul": _combination("mul"),
-    "Div": _combination("div"),
+    **{
+        node: _elementwise(function.name) if function.operands == 1 else _combination(function.name)
+        for function in FUNCTIONS.values()
+        for node in function.onnx
+    },
     "Softmax": _softmax("softmax"),
     "LogSoftmax": _softmax("log_softmax"),
     "MaxPool": _pool("max_pool2d"),

@@ -11,7 +11,7 @@ import onnx.numpy_helper
 import onnx.reference
 import onnx.shape_inference
 
-from gpusim.models.layers.layer import Shape
+from gpusim.models.shape import Shape
 
 
 def inferred(model: Any) -> Any:

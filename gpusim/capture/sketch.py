@@ -11,9 +11,9 @@ from typing import Any
 import yaml
 
 from gpusim.errors import InputError
-from gpusim.models.layers.layer import Shape
-from gpusim.models.layers.registry import AnyLayer, parse_layer
+from gpusim.models.layers.registry import parse_layer
 from gpusim.models.loading import unused_name
+from gpusim.models.shape import Shape
 
 VIEWS = frozenset({"reshape", "permute", "slice", "flatten", "expand"})
 """Layers that launch nothing, unless they copy: left out where nothing uses them."""
@@ -65,7 +65,7 @@ class Sketch:
         Raises:
             ValueError: there is no such layer, or its result has another shape.
         """
-        layer: AnyLayer = parse_layer({"op": op, **values}, {})
+        layer = parse_layer({"op": op, **values}, {})
         try:
             result = layer.result(*(self._shapes[one] for one in inputs))
         except (ArithmeticError, IndexError) as error:

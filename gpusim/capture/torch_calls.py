@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from gpusim.capture.torch_trace import Call, Called, Trace
-from gpusim.models.layers.matrix import HEADS_APART
+from gpusim.models.layers.attention import HEADS_APART
+from gpusim.workloads.functions import FUNCTIONS
 
 
 def _linear(trace: Trace, called: Called) -> str:
@@ -340,14 +341,13 @@ CALLS: Mapping[str, Call] = {
     "group_norm": _group_norm,
     "embedding": _embedding,
     **dict.fromkeys(("matmul", "bmm"), _matmul),
-    **{op: _elementwise(op) for op in ("relu", "tanh", "sigmoid", "silu", "exp", "sqrt", "neg")},
-    **{op: _elementwise(op) for op in ("relu6", "hardswish", "hardsigmoid", "leaky_relu")},
-    "rsqrt": _elementwise("sqrt"),
-    "gelu": _gelu,
+    **{
+        name: _elementwise(function.name) if function.operands == 1 else _combination(function.name)
+        for function in FUNCTIONS.values()
+        for name in function.torch
+    },
+    "gelu": _gelu,  # one of two functions, by an argument
     "dropout": _dropout,
-    **{name: _combination(op) for op in ("add", "sub", "mul") for name in (op, f"r{op}")},
-    **dict.fromkeys(("div", "truediv", "true_divide", "rtruediv"), _combination("div")),
-    "maximum": _combination("maximum"),
     "pow": _power,
     "where": _where,
     "softmax": _softmax("softmax"),

@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from gpusim.capture.sketch import Sketch, Unknown
+from gpusim.workloads.functions import FUNCTIONS
 
 Call = Callable[["Trace", "Called"], "str | list[str]"]
 """Adds the layers of a call to a sketch; names of its results there.
@@ -24,8 +25,13 @@ Raises:
 """
 
 
-IN_PLACE = {"__iadd__": "add", "__isub__": "sub", "__imul__": "mul", "__itruediv__": "div"}
-"""Operators that write to their first operand, by what they compute."""
+IN_PLACE = {
+    f"__i{name}__": function.aten[0]
+    for function in FUNCTIONS.values()
+    for name in function.torch
+    if function.operands > 1
+}
+"""Operators that write to their first operand (``+=`` is ``__iadd__``), by what they compute."""
 
 
 def tensors_in(value: Any) -> list[Any]:

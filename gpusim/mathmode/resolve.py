@@ -31,6 +31,7 @@ from gpusim.mathmode.rulebook import (
     release_in,
 )
 from gpusim.numbers.formats import DTYPE_OF_TENSORS, FORMATS
+from gpusim.workloads.functions import FUNCTIONS
 
 LONGEST_VERSION = 100
 """Longest version that is parsed [characters]."""
@@ -297,6 +298,8 @@ def _operation(text: str, book: Rulebook) -> str:
     """An operation by its name without module path, or a kind of operations."""
     known = {op for ops in book.kinds.values() for op in ops} | set(book.kinds)
     known |= {op for operations in book.lists.values() for op in operations.ops}
+    if book.functions == "torch":
+        known |= {name for function in FUNCTIONS.values() for name in function.torch}
     word = text.lower()
     for name in (word, word.rpartition(".")[2]):
         if name in known:

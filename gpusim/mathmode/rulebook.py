@@ -138,6 +138,9 @@ class Rulebook(_Frozen):
     framework: str = ""
     aliases: Texts = ()
     newest: str = ""
+    functions: Literal["", "torch"] = Field(
+        default="", description="whose names of elementwise functions the framework has, beside those of its kinds"
+    )
     kinds: dict[OperationKind, Texts] = Field(default_factory=dict)
     lists: dict[str, OperationList] = Field(default_factory=dict)
     libraries: tuple[BundledLibrary, ...] = ()

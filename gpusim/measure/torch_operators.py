@@ -17,6 +17,7 @@ from gpusim.measure.device import UnavailableError
 from gpusim.numbers.formats import FORMATS, Dtype, NumberFormat
 from gpusim.workloads.attention import Attention
 from gpusim.workloads.convolution import Convolution
+from gpusim.workloads.functions import SCHEMA_FUNCTIONS
 from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.memory_bound import ColumnReduction, Pointwise, RowReduction
 from gpusim.workloads.operators import Operator
@@ -278,11 +279,7 @@ def _on_rows(operator: RowsOperator, device: str) -> OperatorCall:
     functions: dict[str, Callable[..., TorchTensor]] = {
         "softmax": lambda x: torch.softmax(x, -1),
         "layernorm": lambda x, weight, bias: functional.layer_norm(x, (operator.n,), weight, bias),
-        "add": torch.add,
-        "mul": torch.mul,
-        "relu": torch.relu,
-        "gelu": functional.gelu,
-        "tanh": torch.tanh,
+        **{name: _elementwise(function.aten[0]) for name, function in SCHEMA_FUNCTIONS.items()},
         "sum": lambda x: torch.sum(x, -1),
     }
     shapes: list[tuple[int, ...]] = [shape]
@@ -295,3 +292,9 @@ def _on_rows(operator: RowsOperator, device: str) -> OperatorCall:
         return tuple(_random(one, operator.dtype, device) for one in shapes)
 
     return OperatorCall(operands, functions[operator.op])
+
+
+def _elementwise(name: str) -> Callable[..., TorchTensor]:
+    """A function of PyTorch, of ``torch`` itself or of ``torch.nn.functional``."""
+    function: Callable[..., TorchTensor] = getattr(torch if hasattr(torch, name) else torch.nn.functional, name)
+    return function

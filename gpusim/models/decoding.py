@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from gpusim.errors import InputError
 from gpusim.models.graph import Graph, Node
-from gpusim.models.layers.matrix import Attention
-from gpusim.models.layers.movement import KvCache
+from gpusim.models.layers.attention import Attention
+from gpusim.models.layers.views import KvCache
 from gpusim.models.loading import Model
 from gpusim.models.policy import Pass
 

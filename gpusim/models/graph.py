@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpusim.models.layers.layer import Shape, elements
-from gpusim.models.layers.registry import AnyLayer
+from gpusim.models.layers.layer import Layer
 from gpusim.models.policy import Clipping, Mode, Optimizer, Pass
+from gpusim.models.shape import Shape, elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Node:
 
     name: str
     """Path of the names that lead to it: ``stage2.0.residual.conv2d``."""
-    layer: AnyLayer
+    layer: Layer
     inputs: tuple[str, ...]
     """Names of nodes or of inputs of the graph."""
     shapes: tuple[Shape, ...]

@@ -16,10 +16,10 @@ from gpusim.files.checked_document import checked, find_shipped, load_document, 
 from gpusim.files.yamlfile import SpecError, YamlFile
 from gpusim.models.definition import PARTS, Block, LayerEntry, ModelFile, Published, VariantFile
 from gpusim.models.graph import Graph, Node
-from gpusim.models.layers.elementwise import CrossEntropy
-from gpusim.models.layers.layer import Shape, elements
 from gpusim.models.layers.registry import parse_layer
+from gpusim.models.layers.rows import CrossEntropy
 from gpusim.models.policy import MODES, PASSES
+from gpusim.models.shape import Shape, elements
 from gpusim.units import LARGEST_SIZE
 
 MOST_NODES = 100_000

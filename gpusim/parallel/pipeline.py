@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from gpusim.errors import InputError
 from gpusim.hardware.gpu import Gpu
 from gpusim.models.graph import Graph, Node
-from gpusim.models.layers.layer import Shape
 from gpusim.models.passes.step import tasks_of
 from gpusim.models.policy import Policy
+from gpusim.models.shape import Shape
 from gpusim.models.task import Task
 
 

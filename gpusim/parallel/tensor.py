@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 
 from gpusim.errors import InputError
 from gpusim.models.graph import Graph, Node
-from gpusim.models.layers.elementwise import CrossEntropy
-from gpusim.models.layers.layer import Shape, elements
-from gpusim.models.layers.matrix import Attention, Linear
-from gpusim.models.layers.movement import Embedding, Slice
-from gpusim.models.layers.registry import ElementwiseLayer
+from gpusim.models.layers.attention import Attention
+from gpusim.models.layers.gathers import Embedding
+from gpusim.models.layers.products import Linear
+from gpusim.models.layers.rows import CrossEntropy
+from gpusim.models.layers.views import Slice
+from gpusim.models.shape import Shape, elements
 from gpusim.models.task import Task
 from gpusim.units import ceil_div
 from gpusim.workloads.collective import Collective
@@ -131,7 +132,7 @@ def _keeps_split(node: Node, parts: Sequence[set[str]]) -> bool:
     """Whether a layer computes the parts of its result from parts of its inputs."""
     if isinstance(node.layer, Attention):
         return all(parts[:3])
-    return isinstance(node.layer, ElementwiseLayer | Slice) and all(parts)
+    return (node.layer.elementwise or isinstance(node.layer, Slice)) and all(parts)
 
 
 def _with_split_results(graph: Graph, first: set[str]) -> set[str]:

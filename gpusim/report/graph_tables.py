@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpusim.models.graph import Graph
-from gpusim.models.layers.layer import elements
 from gpusim.models.loading import Model
+from gpusim.models.shape import elements
 from gpusim.report.text_table import TextTable
 
 

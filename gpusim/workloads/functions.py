@@ -1,8 +1,11 @@
 """Arithmetic of functions that multiply no matrices: operations on one element by kind, as the function is defined.
 
 Kinds are ``add`` (subtractions too), ``mul``, ``max`` (compare and select), ``div``, ``exp``, ``log``, ``sqrt``,
-``erf``, ``tanh``, ``random`` (a number of a counter-based generator). Instructions of a kernel are data of
-the catalogue.
+``erf``, ``tanh``, ``random`` (a number of a counter-based generator). Instructions of each kind are data of the kernel
+catalogues, with their source.
+
+An elementwise function that models and programs call is one record of :data:`FUNCTIONS`: its operator, its layer and
+gradient, its captures, its importers and its measurement follow from it.
 """
 
 from __future__ import annotations
@@ -10,49 +13,144 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal
 
 KINDS_OF_ARITHMETIC = ("add", "mul", "max", "div", "exp", "log", "sqrt", "erf", "tanh", "random")
+
+Operations = Mapping[str, int]
+"""Operations on one element, by kind."""
+Chain = tuple[str, ...]
+"""Pointwise functions that one kernel computes one after the other, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of one element of each input."""
+    """An elementwise function: what it computes, what its gradient takes, and what programs call it."""
 
-    inputs: int
-    arithmetic: Mapping[str, int]
+    name: str
+    """Name of its layer in model files, of its pointwise function, and of its operator in the measured CSV schema."""
+    kernel: Operations | Chain
+    gradient: Operations | Chain
+    """Kernel of the gradient of an operand, from that of the result. Of a function of two operands it takes the other
+    one, too; an empty chain: the gradient of the result is that of the operand."""
+    keeps: Literal["input", "result", "neither"] = "input"
+    """What the gradient of a function of one operand is computed from, beside that of the result."""
+    operands: int = 1
+    torch: tuple[str, ...] = ()
+    """Functions and methods of PyTorch, without underscores; the first is the operator of ATen."""
+    onnx: tuple[str, ...] = ()
+    """Types of nodes of ONNX."""
+    autocast: str = ""
+    """Name in the framework's lists of operations whose operands autocast casts; empty: it is in none."""
+    in_schema: bool = False
+    """Whether it is an operator of the measured CSV schema."""
+
+    @property
+    def aten(self) -> tuple[str, ...]:
+        """Operators of ATen: the function, and the same in place."""
+        return (self.torch[0], f"{self.torch[0]}_") if self.torch else ()
+
+    @property
+    def functions(self) -> Chain:
+        """Pointwise functions of its kernel."""
+        return self.kernel if isinstance(self.kernel, tuple) else (self.name,)
+
+    @property
+    def gradient_functions(self) -> Chain:
+        """Pointwise functions of the kernel of its gradient."""
+        return self.gradient if isinstance(self.gradient, tuple) else (f"{self.name}_backward",)
 
 
+_CLIPPED: Chain = ("relu", "relu")  # at both ends
 FUNCTIONS: Mapping[str, Function] = MappingProxyType({
-    "add": Function(2, {"add": 1}),
-    "mul": Function(2, {"mul": 1}),
-    "relu": Function(1, {"max": 1}),
-    "gelu": Function(1, {"mul": 3, "add": 1, "erf": 1}),  # x * 1/2 * (1 + erf(x * 1/sqrt 2))
-    "tanh": Function(1, {"tanh": 1}),
+    function.name: function
+    for function in (
+        # Of two operands, broadcast.
+        Function("add", {"add": 1}, (), operands=2, torch=("add", "radd"), onnx=("Add",), in_schema=True),
+        Function("sub", {"add": 1}, (), operands=2, torch=("sub", "rsub"), onnx=("Sub",)),
+        Function("mul", {"mul": 1}, ("mul",), operands=2, torch=("mul", "rmul"), onnx=("Mul",), in_schema=True),
+        Function(
+            "div",
+            {"div": 1},
+            ("div",),
+            operands=2,
+            torch=("div", "truediv", "true_divide", "rtruediv"),
+            onnx=("Div",),
+        ),
+        Function("maximum", ("relu",), ("mask",), operands=2, torch=("maximum",), onnx=("Max",)),
+        Function("where", ("mask",), ("mask",), operands=2),  # of a tensor and a mask: captures look at all operands
+        Function("smooth_l1", ("sub",), ("mul",), operands=2, autocast="smooth_l1_loss"),
+        # Of one operand.
+        Function("relu", {"max": 1}, {"max": 1}, "result", torch=("relu",), onnx=("Relu",), in_schema=True),
+        Function("relu6", _CLIPPED, ("mask", "mask"), torch=("relu6",), onnx=("Clip",)),  # whatever the two bounds
+        Function("leaky_relu", {"mul": 1, "max": 1}, ("leaky_relu",), torch=("leaky_relu",), onnx=("LeakyRelu",)),
+        Function(
+            "hardswish",
+            ("add", *_CLIPPED, "mul", "scale"),
+            ("mask", "mask", "add_scaled", "mul"),
+            torch=("hardswish",),
+            onnx=("HardSwish",),
+        ),
+        Function(
+            "hardsigmoid",
+            ("add", *_CLIPPED, "scale"),
+            ("mask", "mask", "scale"),
+            torch=("hardsigmoid",),
+            onnx=("HardSigmoid",),
+        ),
+        Function(  # x * 1/2 * (1 + erf(x * 1/sqrt 2))
+            "gelu",
+            {"mul": 3, "add": 1, "erf": 1},
+            {"mul": 7, "add": 2, "erf": 1, "exp": 1},
+            torch=("gelu",),
+            onnx=("Gelu", "Erf"),  # a kernel that computes the error function
+            in_schema=True,
+        ),
+        Function(  # x/2 (1 + tanh(c (x + d x^3))): PyTorch's gelu with another argument
+            "gelu_tanh",
+            ("mul", "mul", "add_scaled", "scale", "tanh", "add", "mul", "scale"),
+            ("tanh", *("mul",) * 9, *("add",) * 4),
+        ),
+        Function("tanh", {"tanh": 1}, {"mul": 2, "add": 1}, "result", torch=("tanh",), onnx=("Tanh",), in_schema=True),
+        Function(
+            "sigmoid",
+            {"exp": 1, "add": 1, "div": 1},
+            {"mul": 2, "add": 1},
+            "result",
+            torch=("sigmoid",),
+            onnx=("Sigmoid",),
+        ),
+        Function(
+            "silu", {"exp": 1, "add": 1, "div": 1, "mul": 1}, {"exp": 1, "add": 3, "div": 1, "mul": 3}, torch=("silu",)
+        ),
+        Function(  # x b > threshold ? x : log1p(exp(x b)) / b: aten ActivationSoftplusKernel.cu; log1p assumed as log
+            "softplus",
+            {"mul": 1, "max": 1, "exp": 1, "log": 1, "div": 1},
+            {"mul": 2, "max": 1, "exp": 1, "add": 1, "div": 1},
+            torch=("softplus",),
+            onnx=("Softplus",),
+            autocast="softplus",
+            in_schema=True,
+        ),
+        Function("exp", {"exp": 1}, ("mul",), "result", torch=("exp",), onnx=("Exp",), autocast="exp"),
+        Function("sqrt", {"sqrt": 1}, ("div",), "result", torch=("sqrt", "rsqrt"), onnx=("Sqrt",)),
+        Function("neg", ("scale",), ("scale",), "neither", torch=("neg",), onnx=("Neg",)),
+        Function("scale", {"mul": 1}, ("scale",), "neither"),  # by a number that the program holds
+    )
 })  # fmt: skip
-"""Elementwise functions of the measured tables by name, as PyTorch defines them."""
+"""Elementwise functions by name, as PyTorch defines them."""
+SCHEMA_FUNCTIONS: Mapping[str, Function] = MappingProxyType({
+    name: function for name, function in FUNCTIONS.items() if function.in_schema
+})  # fmt: skip
+"""Those that are operators of the measured CSV schema."""
 
-POINTWISE: Mapping[str, Mapping[str, int]] = MappingProxyType({
-    **{name: function.arithmetic for name, function in FUNCTIONS.items()},
+_OTHERS: Mapping[str, Operations] = {
     # Moves: casts, transposes, fills, gathers, concatenations, slices.
     "copy": {},
-    # Arithmetic and activations.
-    "sub": {"add": 1},
-    "div": {"div": 1},
-    "scale": {"mul": 1},
+    # Parts of kernels.
     "add_scaled": {"add": 1, "mul": 1},
-    "sqrt": {"sqrt": 1},
-    "exp": {"exp": 1},
-    "sigmoid": {"exp": 1, "add": 1, "div": 1},
-    "silu": {"exp": 1, "add": 1, "div": 1, "mul": 1},
-    "leaky_relu": {"mul": 1, "max": 1},
     "mask": {"max": 1},
     "dropout": {"random": 1, "max": 1, "mul": 2},
-    # Gradients by the input; the gradient of the output is one of the reads.
-    "relu_backward": {"max": 1},
-    "gelu_backward": {"mul": 7, "add": 2, "erf": 1, "exp": 1},
-    "tanh_backward": {"mul": 2, "add": 1},
-    "sigmoid_backward": {"mul": 2, "add": 1},
-    "silu_backward": {"exp": 1, "add": 3, "div": 1, "mul": 3},
     "dropout_backward": {"mul": 2},
     # An element of a normalised tensor from statistics that are there: batch norm, frozen norms.
     "normalise": {"add": 2, "mul": 2},
@@ -71,6 +169,15 @@ POINTWISE: Mapping[str, Mapping[str, int]] = MappingProxyType({
     "adam": {"mul": 7, "add": 4, "sqrt": 1, "div": 2},
     "lamb_direction": {"mul": 8, "add": 5, "sqrt": 1, "div": 2},
     "lamb_update": {"mul": 1, "add": 1},
+}
+POINTWISE: Mapping[str, Operations] = MappingProxyType({
+    **{
+        name: operations
+        for function in FUNCTIONS.values()
+        for name, operations in ((function.name, function.kernel), (f"{function.name}_backward", function.gradient))
+        if not isinstance(operations, tuple)
+    },
+    **_OTHERS,
 })  # fmt: skip
 """Arithmetic for each element of a pointwise operator, by name; a chain of functions adds theirs up."""
 

@@ -3,7 +3,8 @@
 Every operator is a frozen record with ``op`` (its name in the measured CSV schema, which discriminates the union),
 ``dtype``, ``flops``, ``operand_bytes``, ``result_bytes``, ``size_bytes`` and ``columns``. Suites, importers, measured
 rows, experiments and predictions share these records. A new operator is a record in a module of its own, a case of the
-union and of :func:`parse_operator`, and a lowering.
+union and of :func:`parse_operator`, and a lowering; an elementwise function is a record of
+:mod:`gpusim.workloads.functions` alone.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from gpusim.errors import excerpt
 from gpusim.workloads.attention import ATTENTION_COLUMNS, ATTENTION_OPS, Attention
 from gpusim.workloads.convolution import CONVOLUTION_OPS, GROUPS_COLUMN, SIZE_COLUMNS, Convolution, ConvolutionShape
-from gpusim.workloads.functions import FUNCTIONS, REDUCTIONS
+from gpusim.workloads.functions import REDUCTIONS, SCHEMA_FUNCTIONS
 from gpusim.workloads.gemm import GEMM_OPS, Gemm
 from gpusim.workloads.memory_bound import (
     ACCESS_COLUMNS,
@@ -127,7 +128,7 @@ def _attention(op: str, given: Mapping[str, Any]) -> Operator:
 def _on_rows(op: str, given: Mapping[str, Any]) -> Operator:
     m, n, dtype = (_needed(op, given, name) for name in ("m", "n", "dtype"))
     m = checked_size("m", m) * checked_size("batch", given.get("batch", 1))
-    if op in FUNCTIONS:
+    if op in SCHEMA_FUNCTIONS:
         return Elementwise(m, n, dtype, op)
     if op in REDUCTIONS:
         return Reduction(m, n, dtype, op)

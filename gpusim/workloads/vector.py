@@ -7,10 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal
 
 from gpusim.numbers.formats import Dtype, dtype_named
-from gpusim.workloads.functions import FUNCTIONS, LAYER_NORM_ARITHMETIC, REDUCTIONS, SOFTMAX_ARITHMETIC
+from gpusim.workloads.functions import (
+    LAYER_NORM_ARITHMETIC,
+    POINTWISE,
+    REDUCTIONS,
+    SCHEMA_FUNCTIONS,
+    SOFTMAX_ARITHMETIC,
+)
 from gpusim.workloads.memory_bound import Access, MemoryBoundOperator, Touching, check_function
 from gpusim.workloads.sizes import checked_size
 
@@ -62,8 +68,8 @@ class Elementwise(_Rows):
 
     def __post_init__(self) -> None:
         _Rows.__post_init__(self)
-        check_function("function", self.function, FUNCTIONS)
-        self._touch(FUNCTIONS[self.function].inputs * self.reads, self.writes)
+        check_function("function", self.function, SCHEMA_FUNCTIONS)
+        self._touch(SCHEMA_FUNCTIONS[self.function].operands * self.reads, self.writes)
 
     @property
     def op(self) -> str:
@@ -75,7 +81,7 @@ class Elementwise(_Rows):
 
     @property
     def arithmetic(self) -> Mapping[str, int]:
-        return FUNCTIONS[self.function].arithmetic
+        return POINTWISE[self.function]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,5 +155,5 @@ RowsOperator = Elementwise | Softmax | LayerNorm | Reduction
 """An operator on m rows of n elements."""
 VectorOperator = RowsOperator | MemoryBoundOperator
 """An operator that multiplies no matrices."""
-VectorOp = Literal["softmax", "layernorm", "add", "mul", "relu", "gelu", "tanh", "sum"]
-VECTOR_OPS: tuple[VectorOp, ...] = get_args(VectorOp)
+VECTOR_OPS: tuple[str, ...] = ("softmax", "layernorm", *SCHEMA_FUNCTIONS, *REDUCTIONS)
+VectorOp = Literal[VECTOR_OPS]  # type: ignore[valid-type]  # which are records: type checkers take literals alone

@@ -38,6 +38,7 @@ from gpusim.host.timing import METHODS
 from gpusim.numbers.formats import ACCUMULATORS, Dtype
 from gpusim.units import MIB
 from gpusim.workloads.conditions import CALLS_OF_LOAD, L2_STATES, OPERANDS
+from gpusim.workloads.functions import SCHEMA_FUNCTIONS
 from gpusim.workloads.gemm import GEMM_OPS, LAYOUTS, SPARSITIES, Gemm
 from gpusim.workloads.memory_bound import MEMORY_BOUND_OPS
 from gpusim.workloads.vector import VECTOR_OPS
@@ -370,6 +371,16 @@ def test_an_operator_that_writes_in_place_is_read_and_one_outside_the_schema_cou
     found = import_file("kineto", trace_of(tmp_path, called(name, 0, 100, 1, *dims), *launched(50, 1, 2.5), *row), T4)
     assert dict(found.skipped) == ({reason: 1} if reason else {})
     assert len(found.rows) == (1 if reason else 2)
+
+
+@pytest.mark.parametrize("name", SCHEMA_FUNCTIONS)
+def test_every_elementwise_function_of_the_schema_is_read_in_place_and_not(name: str, tmp_path: Path) -> None:
+    function = SCHEMA_FUNCTIONS[name]
+    dims = ([64, 32],) * function.operands
+    plain, in_place = (f"aten::{op}" for op in function.aten)
+    calls = called(plain, 0, 50, 1, *dims), called(in_place, 100, 150, 2, *dims)
+    found = import_file("kineto", trace_of(tmp_path, *calls, *launched(20, 1, 2.5), *launched(120, 2, 2.5)), T4)
+    assert [shape(row) for row in found.rows] == 2 * [(name, 1, 64, 32, None)]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from gpusim.measure.device import NoDeviceError, UnavailableError
 from gpusim.numbers.formats import Dtype
 from gpusim.workloads.convolution import Convolution, ConvolutionShape
+from gpusim.workloads.functions import SCHEMA_FUNCTIONS
 from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.operators import Operator, parse_operator
 from gpusim.workloads.vector import Elementwise, Reduction
@@ -86,7 +87,7 @@ def test_a_convolution_gives_the_gradient_that_its_row_names(op: Any, layout: st
         assert torch.allclose(given, torch.autograd.grad(forward, wanted, gradient[0])[0])
 
 
-@pytest.mark.parametrize("op", ["softmax", "layernorm", "add", "mul", "relu", "gelu", "tanh"])
+@pytest.mark.parametrize("op", ["softmax", "layernorm", *SCHEMA_FUNCTIONS])
 def test_a_vector_operator_keeps_its_shape_and_type(op: Any) -> None:
     (x, *_), y = result(parse_operator({"op": op, "m": 8, "n": 64, "dtype": "bf16"}))
     assert (y.shape, y.dtype) == (x.shape, x.dtype)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpusim.numbers.formats import Dtype
 from gpusim.workloads.convolution import CONVOLUTION_OPS, Convolution, ConvolutionShape
-from gpusim.workloads.functions import COLUMN_REDUCTIONS, FUNCTIONS, POINTWISE, REDUCTIONS, ROW_REDUCTIONS
+from gpusim.workloads.functions import COLUMN_REDUCTIONS, POINTWISE, REDUCTIONS, ROW_REDUCTIONS, SCHEMA_FUNCTIONS
 from gpusim.workloads.gemm import GEMM_OPS, LAYOUTS, Gemm
 from gpusim.workloads.memory_bound import Access, ColumnReduction, Pointwise, RowReduction
 from gpusim.workloads.operators import OPS, Operator, operator_key, parse_operator
@@ -46,7 +46,7 @@ operators = st.one_of(
     ),
     st.builds(Softmax, sizes, sizes, dtypes),
     st.builds(LayerNorm, sizes, sizes, dtypes),
-    st.builds(Elementwise, sizes, sizes, dtypes, st.sampled_from(list(FUNCTIONS))),
+    st.builds(Elementwise, sizes, sizes, dtypes, st.sampled_from(list(SCHEMA_FUNCTIONS))),
     st.builds(Reduction, sizes, sizes, dtypes, st.sampled_from(list(REDUCTIONS))),
     st.builds(Pointwise, functions, sizes, tensors, results),
     st.builds(
@@ -149,7 +149,7 @@ CONVOLUTION = {
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
-        ({"op": "softmux", "m": 1, "n": 1, "dtype": "fp16"}, "op: unknown 'softmux'; nearest: softmax"),
+        ({"op": "softmux", "m": 1, "n": 1, "dtype": "fp16"}, "op: unknown 'softmux'; nearest: softmax, softplus"),
         ({"op": "softmax", "m": 1, "dtype": "fp16"}, "n: missing; softmax requires it"),
         ({"m": 1, "n": 1, "dtype": "fp16"}, "k: missing; gemm requires it"),
         ({"op": "add", "m": 1, "n": "1_0", "dtype": "fp16"}, "n: expected a positive integer, got '1_0'"),

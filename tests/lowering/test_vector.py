@@ -30,7 +30,7 @@ from gpusim.sim.trace import Recorder
 from gpusim.specs import list_archs, load_spec
 from gpusim.specs.catalogues import load_vector_kernels
 from gpusim.system import System
-from gpusim.workloads.functions import FUNCTIONS
+from gpusim.workloads.functions import SCHEMA_FUNCTIONS
 from gpusim.workloads.memory_bound import Access, ColumnReduction, Pointwise, RowReduction
 from gpusim.workloads.vector import Elementwise, LayerNorm, Reduction, RowsOperator, Softmax, VectorOperator
 
@@ -50,7 +50,7 @@ HALF = _fp16(600 * 1024)
 BROADCAST = _fp32(600 * 1024, distinct=1024)
 ADAM = Pointwise(("adam",), 120 << 16, 4 * (_fp32(120 << 16),), 3 * (_fp32(120 << 16),))
 SMALL: tuple[VectorOperator, ...] = (
-    *(Elementwise(512, 1000, Dtype.FP32, function) for function in FUNCTIONS),
+    *(Elementwise(512, 1000, Dtype.FP32, function) for function in SCHEMA_FUNCTIONS),
     Softmax(600, 100, Dtype.FP32),
     Softmax(600, 1000, Dtype.FP16),
     Softmax(200, 3001, Dtype.FP32),
@@ -97,7 +97,7 @@ def test_cold_runs_read_operands_and_write_results_once_or_more(t4: System, oper
 
 WRITTEN_EARLY = pytest.mark.xfail(strict=True, reason="full writes results to DRAM from usable_fraction of L2 on")
 EARLY = (
-    *("add-512x1000-fp32", "mul-512x1000-fp32", "relu-512x1000-fp32", "gelu-512x1000-fp32", "tanh-512x1000-fp32"),
+    *(f"{function}-512x1000-fp32" for function in SCHEMA_FUNCTIONS),
     *("softmax-200x3001-fp32", "add+relu-614400x1-fp32"),
 )
 

@@ -19,6 +19,7 @@ from gpusim.numbers.formats import Dtype
 from gpusim.specs import load_spec
 from gpusim.step.predict import predict_step
 from gpusim.workloads.attention import Attention
+from gpusim.workloads.functions import FUNCTIONS
 
 A100 = load_spec("a100-sxm4-80gb")
 LSTM = """
@@ -201,6 +202,21 @@ def test_layers_that_a_module_copies_are_traced(command: RunGpusim, tmp_path: Pa
     )
 
 
+def test_every_elementwise_function_of_pytorch_is_its_layer(command: RunGpusim, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    known = [(name, one.name) for one in FUNCTIONS.values() for name in one.torch if one.operands == 1]
+    places = [f"torch.{name}" if hasattr(torch, name) else f"torch.nn.functional.{name}" for name, _ in known]
+    lines = "; ".join(f"x = {place}(x)" for place in places)
+    forward = f"def forward(self, x): x = super().forward(x); {lines}; return x"
+    text = f"import torch\nclass Model(torch.nn.Linear):\n    {forward}\ndef model(): return Model(8, 8)\n"
+    text += "def inputs(batch): return torch.empty(batch, 8)\n"
+    (tmp_path / "script.py").write_text(text, "utf-8")
+    done = command("capture", "script.py", "-o", "captured.yaml")
+    assert (done.returncode, "no layer" in done.stderr) == (0, False)
+    nodes = load_model(str(tmp_path / "captured.yaml")).graph().nodes
+    assert [node.layer.op for node in nodes] == ["linear", *(name for _, name in known)]
+
+
 def test_a_script_that_reads_values_is_refused(command: RunGpusim, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     text = (
@@ -302,6 +318,23 @@ def test_an_onnx_graph_is_read_with_its_sizes_computed(command: RunGpusim, tmp_p
     assert [node.layer.op for node in captured.nodes] == ["reshape", "linear", "relu"]
     assert captured.parameters == 65
     assert captured.nodes[-1].result == (6, 5)
+
+
+def test_every_elementwise_node_of_onnx_is_its_layer(command: RunGpusim, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    make, number = onnx.helper, onnx.TensorProto
+    known = [(node, one.name, one.operands) for one in FUNCTIONS.values() for node in one.onnx]
+    nodes = [
+        make.make_node(node, [f"y{at}", *["y0"] * (operands - 1)], [f"y{at + 1}"], name=f"n{at}")
+        for at, (node, _, operands) in enumerate(known)
+    ]
+    given, result = (make.make_tensor_value_info(f"y{at}", number.FLOAT, ["N", 4]) for at in (0, len(known)))
+    model = make.make_model(make.make_graph(nodes, "all", [given], [result]), opset_imports=[make.make_opsetid("", 20)])
+    onnx.save(model, str(tmp_path / "all.onnx"))
+    done = command("capture", "all.onnx", "-o", "all.yaml")
+    assert (done.returncode, "no layer" in done.stderr) == (0, False)
+    captured = load_model(str(tmp_path / "all.yaml")).graph().nodes
+    assert [node.layer.op for node in captured] == [name for _, name, _ in known]
 
 
 def test_an_onnx_lstm_and_weights_stored_once_are_layers(command: RunGpusim, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from gpusim.api import load_system
 from gpusim.models.decoding import DecodingError, token_graph
-from gpusim.models.layers.matrix import Attention
+from gpusim.models.layers.attention import Attention
 from gpusim.models.loading import load_model
 from gpusim.models.policy import Policy
 from gpusim.step.decoding import predict_generation

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from conftest import golden_rows
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.models.graph import Graph
-from gpusim.models.layers.elementwise import Activated
+from gpusim.models.layers.elementwise import Activation, Cast, Rope
+from gpusim.models.layers.registry import LAYERS
 from gpusim.models.loading import load_model, shipped_models
 from gpusim.models.passes.footprint import memory_bytes
 from gpusim.models.passes.step import tasks_of
@@ -434,7 +434,7 @@ def test_a_detector_waits_class_by_class_in_inference_and_for_each_polygon_in_tr
     assert (train["polygons"], inference["polygons"]) == (2 * graph.sizes["objects"], 0)
 
 
-@pytest.mark.parametrize("op", sorted(get_args(Activated)))
+@pytest.mark.parametrize("op", sorted(op for op, layer in LAYERS.items() if layer in (Activation, Cast, Rope)))
 def test_every_activation_trains_under_autocast(op: str, tmp_path: Path) -> None:
     path = tmp_path / "model.yaml"
     layers = f"[{{op: linear, features: 64}}, {{op: {op}}}, {{op: linear, features: 8}}]"

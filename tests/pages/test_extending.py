@@ -18,6 +18,7 @@ from conftest import REPOSITORY, RunGpusim, environment
 PAGE = REPOSITORY / "docs" / "extending.md"
 
 LIBRARY = "A library, or another version of one"
+FUNCTION_AND_LAYER = "An elementwise function, and a layer of models"
 
 
 class Block(NamedTuple):
@@ -75,7 +76,7 @@ def commands(section: str) -> list[list[str]]:
 
 def test_every_block_of_the_page_belongs_to_a_section_that_is_tested() -> None:
     tested = {"A GPU", "A kernel", LIBRARY, "A host", "A node", "An operator of your own", "All of it from Python"}
-    tested |= {"A main-loop kind"}
+    tested |= {FUNCTION_AND_LAYER, "A main-loop kind"}
     assert {block.section for block in blocks()} == tested
     assert {block.language for block in blocks()} <= {"yaml", "sh", "python", "diff"}
 
@@ -135,14 +136,28 @@ def test_an_operator_is_a_program(capsys: pytest.CaptureFixture[str]) -> None:
     assert 0.6 * peak < reached < peak
 
 
-def test_a_main_loop_kind_is_a_record_and_a_module(tmp_path: Path) -> None:
+def extended(section: str, folder: Path) -> list[str]:
+    """What the commands of a section print with a copy of the program that its blocks have changed."""
     ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(REPOSITORY / "gpusim", tmp_path / "gpusim", ignore=ignored)
-    shutil.copytree(REPOSITORY / "arch_specs", tmp_path / "arch_specs")
-    write_files("A main-loop kind", tmp_path)
-    (line,) = commands("A main-loop kind")
-    command = [sys.executable, "-m", "gpusim", *line]
-    mine = {**environment(), "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=mine, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "fragments_32x32_tn" in done.stdout
+    for part in ("gpusim", "arch_specs"):
+        shutil.copytree(REPOSITORY / part, folder / part, ignore=ignored)
+    write_files(section, folder)
+    printed = []
+    for line in commands(section):
+        command = [sys.executable, "-m", "gpusim", *line]
+        mine = {**environment(), "PYTHONPATH": str(folder)}
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=mine, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        printed.append(done.stdout)
+    return printed
+
+
+def test_an_elementwise_function_is_a_record_and_a_layer_a_class(tmp_path: Path) -> None:
+    operator, model = extended(FUNCTION_AND_LAYER, tmp_path)
+    assert "softsign" in operator
+    assert all(f"{kernel}>" in model for kernel in ("sigmoid_backward+mul", "softsign_backward"))
+
+
+def test_a_main_loop_kind_is_a_record_and_a_module(tmp_path: Path) -> None:
+    (printed,) = extended("A main-loop kind", tmp_path)
+    assert "fragments_32x32_tn" in printed

@@ -15,21 +15,14 @@ from gpusim.evidence.importers.kernel_names import product_kernel
 from gpusim.evidence.importers.rows import Import, ImportOptions, Operation, RecordedKernel, Timing
 from gpusim.numbers.formats import Dtype
 from gpusim.workloads.convolution import ConvolutionShape
+from gpusim.workloads.functions import SCHEMA_FUNCTIONS
 
 TIMING = Timing("event", "warm", "neusight", load="26", cuda=12)
 """One call to warm up and 25 timed ones (neusight/Tracing/trace.py), with PyTorch 2.1 and CUDA 12.1."""
 REQUIRED = ("OPName", "Latency", "Device", "B")
 PRODUCTS = {"linear": "tn", "bmm": "nn"}
 """Operators and their layout: PyTorch's weight lies as [K, N], a batch in rows."""
-VECTORS = {
-    "softmax": "softmax",
-    "ln": "layernorm",
-    "add": "add",
-    "mul": "mul",
-    "relu": "relu",
-    "gelu": "gelu",
-    "tanh": "tanh",
-}
+VECTORS = {"softmax": "softmax", "ln": "layernorm", **{name: name for name in SCHEMA_FUNCTIONS}}
 
 
 def read(path: Path, options: ImportOptions) -> Import:

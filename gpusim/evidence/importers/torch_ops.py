@@ -18,6 +18,7 @@ from gpusim.evidence.importers.rows import Import, Operation, RecordedKernel, Ti
 from gpusim.numbers.formats import DTYPE_IN_TRACE, Dtype
 from gpusim.units import LARGEST_SIZE
 from gpusim.workloads.convolution import ConvolutionShape
+from gpusim.workloads.functions import SCHEMA_FUNCTIONS
 
 Shape = tuple[int, ...]
 
@@ -34,11 +35,7 @@ CONVOLUTIONS = ("aten::cudnn_convolution", "aten::_convolution", "aten::convolut
 VECTORS = {
     "aten::_softmax": "softmax",
     "aten::native_layer_norm": "layernorm",
-    **dict.fromkeys(("aten::add", "aten::add_"), "add"),
-    **dict.fromkeys(("aten::mul", "aten::mul_"), "mul"),
-    **dict.fromkeys(("aten::relu", "aten::relu_"), "relu"),
-    **dict.fromkeys(("aten::gelu", "aten::gelu_"), "gelu"),
-    **dict.fromkeys(("aten::tanh", "aten::tanh_"), "tanh"),
+    **{f"aten::{op}": name for name, function in SCHEMA_FUNCTIONS.items() for op in function.aten},
 }
 """Operators on rows; names with a trailing underscore work in place."""
 UNKNOWN_GEOMETRY = "backward convolution without Concrete Inputs: padding and stride unknown"
@@ -205,12 +202,13 @@ def _vector(call: Call) -> Operation | str:
     op, shape = VECTORS[call.name], call.dims[0]
     if not shape or min(shape) < 1:
         return "empty tensor or scalar"
-    if op in ("add", "mul") and call.dims[1:2] in ((), ((),)):
-        return f"{op} of a tensor and a number"
-    if op in ("add", "mul") and call.dims[1] != shape:
-        return f"{op} of tensors of different shapes"
-    if op in ("add", "mul") and len(set(call.types[:2])) > 1:
-        return f"{op} of tensors of different types"
+    if op in SCHEMA_FUNCTIONS and SCHEMA_FUNCTIONS[op].operands > 1:
+        if call.dims[1:2] in ((), ((),)):
+            return f"{op} of a tensor and a number"
+        if call.dims[1] != shape:
+            return f"{op} of tensors of different shapes"
+        if len(set(call.types[:2])) > 1:
+            return f"{op} of tensors of different types"
     if op == "softmax" and call.concrete[1:2] not in ((), ("-1",), (str(len(shape) - 1),)):
         return "softmax along another dimension than the last"
     weights = call.dims[2] if op == "layernorm" and len(call.dims) > 2 else ()

@@ -1,17 +1,16 @@
-"""What every layer has, and the types of its fields."""
+"""What every layer states, and the types of its fields: a layer is one class, from its attributes to its calls."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
 from gpusim.expression import evaluate
-
-Shape = tuple[int, ...]
-"""Elements along each dimension; images are ``(images, channels, height, width)`` whatever their memory layout."""
+from gpusim.models.shape import Shape
+from gpusim.models.tape import Tape
+from gpusim.models.value import Value
 
 
 def _evaluated(value: Any, info: ValidationInfo) -> Any:
@@ -50,38 +49,35 @@ class Layer(BaseModel):
 
     op: str
     """Name of the layer in model files."""
+    elementwise: ClassVar[bool] = False
+    """Whether it computes a part of its result from the same parts of its inputs."""
 
     def result(self, *shapes: Shape) -> Shape:
-        """Shape of what it computes from inputs of some shapes.
+        """Shape of what it computes from inputs of some shapes: that of its one input, unless a layer says otherwise.
 
         Raises:
             ShapeError: it cannot take them.
         """
-        raise NotImplementedError
+        (shape,) = shapes
+        return shape
 
     def weights(self, *shapes: Shape) -> dict[str, Shape]:  # noqa: ARG002
         """Shapes of its trainable tensors, by name."""
         return {}
 
     def multiply_adds(self, *shapes: Shape) -> int:  # noqa: ARG002
-        """Of matrix multiplications and convolutions, the way published counts of operations go."""
+        """Multiply-adds of its matrix multiplications and convolutions, which published counts of operations count."""
         return 0
+
+    def call(self, tape: Tape, *inputs: Any, **weights: Any) -> Value:
+        """Launch what it computes; its result. A layer names the inputs and the trainable tensors that it takes."""
+        raise NotImplementedError
+
+    def result_of(self, *inputs: Value) -> Shape:
+        """Shape of what it computes from some tensors."""
+        return self.result(*(value.shape for value in inputs))
 
     def needs(self, condition: bool, text: str) -> None:
         """Refuse inputs that a layer cannot take."""
         if not condition:
             raise ShapeError(f"{self.op}: {text}")
-
-
-def elements(shape: Shape) -> int:
-    """Of a tensor."""
-    return math.prod(shape)
-
-
-def shown(shape: Shape) -> str:
-    """A shape as messages print it.
-
-    >>> shown((8, 3, 224, 224))
-    '8x3x224x224'
-    """
-    return "x".join(map(str, shape)) or "scalar"

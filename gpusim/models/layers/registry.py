@@ -7,58 +7,29 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from gpusim.errors import excerpt
-from gpusim.models.layers.elementwise import (
-    Activation,
-    BatchNorm,
-    Combination,
-    CrossEntropy,
-    Dropout,
-    GroupNorm,
-    LayerNorm,
-    Power,
-    Reduced,
-    Scale,
-    Softmax,
+from gpusim.models.layers import (  # noqa: F401 -- which define them
+    attention,
+    channels,
+    convolutions,
+    detectors,
+    elementwise,
+    gathers,
+    images,
+    lstm,
+    products,
+    rows,
+    searches,
+    views,
 )
-from gpusim.models.layers.matrix import Attention, Conv2d, ConvTranspose2d, Linear, Lstm, Matmul
-from gpusim.models.layers.movement import (
-    Concat,
-    Embedding,
-    Expand,
-    Flatten,
-    Gather,
-    GlobalAvgPool2d,
-    IndexSelect,
-    Item,
-    KvCache,
-    Nms,
-    Permute,
-    Pool2d,
-    Reshape,
-    RoiAlign,
-    Scatter,
-    Slice,
-    SmallCalls,
-    Sort,
-    TopK,
-    Upsample,
-)
+from gpusim.models.layers.layer import Layer
 
-MatrixLayer = Attention | Conv2d | ConvTranspose2d | Linear | Lstm | Matmul
-ElementwiseLayer = Activation | Combination | Dropout | Power | Scale
-RowLayer = BatchNorm | CrossEntropy | GroupNorm | LayerNorm | Reduced | Softmax
-ViewLayer = Expand | Flatten | KvCache | Permute | Reshape | Slice
-ImageLayer = GlobalAvgPool2d | Nms | Pool2d | RoiAlign | Upsample
-GatherLayer = Concat | Embedding | Gather | IndexSelect | Scatter
-SearchLayer = Item | SmallCalls | Sort | TopK
-AnyLayer = MatrixLayer | ElementwiseLayer | RowLayer | ViewLayer | ImageLayer | GatherLayer | SearchLayer
-LAYERS: Mapping[str, type[AnyLayer]] = {
-    name: layer for layer in get_args(AnyLayer) for name in get_args(layer.model_fields["op"].annotation)
+LAYERS: Mapping[str, type[Layer]] = {
+    name: layer for layer in Layer.__subclasses__() for name in get_args(layer.model_fields["op"].annotation)
 }
 """By the name that model files use."""
 
 
-def parse_layer(values: Mapping[str, Any], names: Mapping[str, int]) -> AnyLayer:
+def parse_layer(values: Mapping[str, Any], names: Mapping[str, int]) -> Layer:
     """The layer with these attributes, of which sizes may be expressions of named ones.
 
     Raises:

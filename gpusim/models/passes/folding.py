@@ -10,8 +10,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from gpusim.models.graph import Node
-from gpusim.models.layers.elementwise import Activation, BatchNorm, Combination
-from gpusim.models.layers.matrix import Conv2d, ConvTranspose2d, Linear
+from gpusim.models.layers.channels import BatchNorm
+from gpusim.models.layers.convolutions import Conv2d, ConvTranspose2d
+from gpusim.models.layers.elementwise import Activation, Cast, Combination, Rope
+from gpusim.models.layers.products import Linear
 
 
 def folded(nodes: Sequence[Node]) -> frozenset[str]:
@@ -32,9 +34,8 @@ def folded(nodes: Sequence[Node]) -> frozenset[str]:
         if source is None:
             continue
         into_weights = isinstance(node.layer, BatchNorm) and isinstance(source.layer, Conv2d | ConvTranspose2d)
-        into_epilogue = isinstance(node.layer, Activation) and isinstance(
-            source.layer, Conv2d | ConvTranspose2d | Linear | Combination
-        )
+        activation = isinstance(node.layer, Activation | Cast | Rope) and node.layer.op != "scale"
+        into_epilogue = activation and isinstance(source.layer, Conv2d | ConvTranspose2d | Linear | Combination)
         if into_weights or into_epilogue:
             found.add(node.name)
     return frozenset(found)

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from packaging.version import Version
 
-from gpusim.models.passes.tape import Tape
-from gpusim.models.passes.value import Value
 from gpusim.models.policy import Clipping
+from gpusim.models.tape import Tape
 from gpusim.models.task import Task
+from gpusim.models.value import Value
 from gpusim.numbers.formats import Dtype
 from gpusim.workloads.memory_bound import Pointwise, RowReduction
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpusim.models.passes.gradients import Pairs, clear, clip, clip_alone, divide, groups, norms, together
-from gpusim.models.passes.tape import Tape
-from gpusim.models.passes.value import Value
 from gpusim.models.policy import Clipping, Optimizer
+from gpusim.models.tape import Tape
+from gpusim.models.value import Value
 from gpusim.numbers.formats import Dtype
 
 

@@ -6,17 +6,16 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from gpusim.hardware.gpu import Gpu
+from gpusim.models.arithmetic import Arithmetic
 from gpusim.models.graph import Graph, Node
-from gpusim.models.layers.movement import Embedding
+from gpusim.models.layers.gathers import Embedding
 from gpusim.models.passes import gradients, optimizer
-from gpusim.models.passes.arithmetic import Arithmetic
 from gpusim.models.passes.folding import folded
 from gpusim.models.passes.fusion import fused
-from gpusim.models.passes.layers import call_layer
-from gpusim.models.passes.tape import Tape
-from gpusim.models.passes.value import INDEX, Value
 from gpusim.models.policy import Policy
+from gpusim.models.tape import Tape
 from gpusim.models.task import Task
+from gpusim.models.value import INDEX, Value
 
 
 def tasks_of(graph: Graph, policy: Policy, gpu: Gpu) -> tuple[Task, ...]:
@@ -67,7 +66,7 @@ def _forward(
             )
             for name, shape in node.layer.weights(*node.shapes).items()
         }
-        values[node.name] = call_layer(tape, node, [values[name] for name in node.inputs], weights)
+        values[node.name] = node.layer.call(tape, *(values[name] for name in node.inputs), **weights)
 
 
 def _parts(nodes: Iterable[Node]) -> Iterator[tuple[str, Iterator[Node]]]:

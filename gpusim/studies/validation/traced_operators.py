@@ -9,6 +9,7 @@ from itertools import zip_longest
 from gpusim.evidence.recorded_kernels import TYPES, TracedKernel, TracedTensor
 from gpusim.numbers.formats import Dtype
 from gpusim.units import ceil_div
+from gpusim.workloads.functions import FUNCTIONS, POINTWISE
 from gpusim.workloads.memory_bound import Access, ColumnReduction, Pointwise, RowReduction
 from gpusim.workloads.vector import VectorOperator
 
@@ -20,14 +21,12 @@ class NotStatedError(ValueError):
 
 
 ELEMENTWISE = {
-    **dict.fromkeys(("add", "add_"), "add"),
-    **dict.fromkeys(("sub", "sub_"), "sub"),
-    **dict.fromkeys(("mul", "mul_", "neg"), "mul"),
-    **dict.fromkeys(("div", "div_"), "div"),
+    **{op: name for name, function in FUNCTIONS.items() if name in POINTWISE for op in function.aten},
+    **{f"{name}_backward": f"{name}_backward" for name in FUNCTIONS if f"{name}_backward" in POINTWISE},
+    "neg": "mul",
     **dict.fromkeys(("abs", "clamp", "clamp_min", "clamp_min_", "masked_fill_", "where", "nan_to_num"), "mask"),
-    **dict.fromkeys(("sqrt", "log2", "sin", "cos"), "sqrt"),
+    **dict.fromkeys(("log2", "sin", "cos"), "sqrt"),
     "threshold_backward": "relu_backward",
-    **{name: name for name in ("gelu", "sigmoid", "tanh", "sigmoid_backward", "tanh_backward")},
 }
 """Functions by PyTorch's names, in-place ones too. Some stand for others with about as many instructions."""
 COMPARING = ("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "bitwise_not", "bitwise_or", "bitwise_xor",

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from functools import cache
 
-from gpusim.models.layers.layer import Shape
+from gpusim.models.shape import Shape
 from gpusim.models.task import Tensor
 from gpusim.numbers.formats import Dtype
 from gpusim.workloads.memory_bound import Access
@@ -23,7 +23,7 @@ class Value:
     number: int
     """Unique in a step: views of one tensor differ in it."""
     name: str
-    """Of the tensor; views share it."""
+    """Name of the tensor; views share it."""
     shape: Shape
     dtype: Dtype
     differentiable: bool = False

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from gpusim.models.layers.layer import Shape
-from gpusim.models.passes.arithmetic import Arithmetic
-from gpusim.models.passes.value import Value, widest
+from gpusim.models.arithmetic import Arithmetic
+from gpusim.models.shape import Shape
 from gpusim.models.task import Phase, Task
+from gpusim.models.value import Value, widest
 from gpusim.numbers.formats import Dtype
 from gpusim.workloads.memory_bound import Access, Pointwise
 from gpusim.workloads.operators import Operator
@@ -37,7 +37,7 @@ class _Gradient:
 
     whole: Value | None = None
     parts: list[Value] = field(default_factory=list)
-    """Of slices of it, which do not overlap."""
+    """Gradients of slices of the value, which do not overlap."""
 
 
 @dataclass(slots=True)
@@ -100,6 +100,20 @@ class Tape:
             self._records.append(_Record(self.layer, tuple(inputs), result, backward))
         return result
 
+    def record_kernel(self, result: Value, value: Value, launch: Callable[[Value, Value], None]) -> Value:
+        """Note what computes the gradient of a call's only input from that of its result; returns its result.
+
+        Args:
+            launch: takes the gradient of the result, and writes the second tensor.
+        """
+
+        def backward(gradient: Value) -> list[Value]:
+            given = self.new(value.shape, value.dtype)
+            launch(gradient, given)
+            return [given]
+
+        return self.record(result, [value], backward)
+
     def cast(self, value: Value, dtype: Dtype | None) -> Value:
         """The value in another type: a copy, which autocast makes once of a weight."""
         if dtype is None or dtype is value.dtype or dtype.format.stored_as == value.dtype.value:
@@ -151,7 +165,7 @@ class Tape:
         self._gradients.setdefault(value.number, _Gradient()).parts.append(gradient)
 
     def gradient(self, parameter: Value) -> Value | None:
-        """Of a parameter, after the backward pass."""
+        """The gradient of a parameter, after the backward pass."""
         known = self._gradients.get(parameter.number)
         return None if known is None else self._whole(parameter, known)
 

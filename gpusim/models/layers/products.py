@@ -1,0 +1,148 @@
+"""Layers that multiply matrices: linear layers, and batched products of activations.
+
+``layout`` is in BLAS column-major terms: its first letter is that of the second operand, ``t`` where neighbours in
+memory run along k, the second that of the first operand, ``n`` where they do.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from packaging.version import Version
+
+from gpusim.models.layers.elementwise import summed
+from gpusim.models.layers.layer import Layer, Size
+from gpusim.models.shape import Shape, elements, shown
+from gpusim.models.tape import Tape
+from gpusim.models.value import Value
+from gpusim.numbers.formats import Dtype
+from gpusim.workloads.gemm import Gemm
+
+INT8_MULTIPLE = 16
+"""Sizes of an INT8 product on Tensor Cores are multiples of 16 (cuBLAS, IMMA kernels)."""
+_FUSES_BIAS_OF_3D = Version("1.12")
+"""pytorch/pytorch pull 72728; before, only of matrices."""
+_FUSES_BIAS_OF_ANY = Version("2.2")
+"""pytorch/pytorch pull 106911."""
+
+
+class Linear(Layer):
+    """A product with a weight along the last dimension (``aten::linear``)."""
+
+    op: Literal["linear"] = "linear"
+    features: Size
+    bias: bool = True
+    by_inputs: bool = False
+    """Features of an input lie side by side in the weight, not the inputs of a feature: transformers' ``Conv1D``."""
+
+    def result(self, *shapes: Shape) -> Shape:
+        (shape,) = shapes
+        self.needs(len(shape) >= 1, "needs a dimension to multiply along")
+        return *shape[:-1], self.features
+
+    def weights(self, *shapes: Shape) -> dict[str, Shape]:
+        (shape,) = shapes
+        weight: dict[str, Shape] = {"weight": (self.features, shape[-1])}
+        return {**weight, "bias": (self.features,)} if self.bias else weight
+
+    def multiply_adds(self, *shapes: Shape) -> int:
+        (shape,) = shapes
+        return elements(shape) * self.features
+
+    def call(self, tape: Tape, x: Value, weight: Value, bias: Value | None = None) -> Value:
+        """The bias is added in the epilogue (``addmm``), or by another call."""
+        n, k = weight.shape
+        operation = "linear" if fits_int8(n, k) else "addmm"
+        x, weight, *biases = tape.eligible(operation, [x, weight, *([bias] if bias else [])])
+        m = x.elements // k
+        held = tape.arithmetic.result_of_int8 if x.dtype is Dtype.INT8 else x.dtype
+        result = tape.new((*x.shape[:-1], n), held, x, weight)
+        operands = [x, weight, *biases]
+        fused = bool(biases) and _fuses_bias(tape.arithmetic.policy.version, len(x.shape))
+        taken = operands if fused else operands[:2]
+        forward, back = ("nn", "tn") if self.by_inputs else ("tn", "nn")
+        tape.launch("linear", gemm(tape, operation, (1, m, n, k), forward, bias=fused), taken, [result])
+        if biases and not fused:
+            tape.pointwise("add", ("add",), [result, *biases], [result])
+
+        def backward(gradient: Value) -> list[Value | None]:
+            gradients: list[Value | None] = [None]
+            if x.differentiable:
+                gradients[0] = given = tape.new(x.shape, x.dtype)
+                of_x = gemm(tape, operation, (1, m, k, n), back)
+                tape.launch("linear_backward", of_x, [gradient, weight], [given])
+            of_weight = None
+            if weight.differentiable:
+                of_weight = tape.new(weight.shape, weight.dtype, name=f"d.{weight.name}")
+                product = gemm(tape, operation, (1, k, n, m) if self.by_inputs else (1, n, k, m), "nt")
+                tape.launch("linear_backward", product, [gradient, x], [of_weight])
+            rows_of = tape.view(gradient, (m, n))
+            return [*gradients, of_weight, *(summed(tape, rows_of, one.shape) for one in biases)]
+
+        return tape.record(result, operands, backward)
+
+
+def _fuses_bias(version: str, dims: int) -> bool:
+    """Whether a PyTorch adds the bias of a linear layer in the product's epilogue."""
+    since = {2: Version("0"), 3: _FUSES_BIAS_OF_3D}.get(dims, _FUSES_BIAS_OF_ANY)
+    return Version(version) >= since
+
+
+class Matmul(Layer):
+    """A batched product of two activations (``aten::matmul``); the second may be stored transposed."""
+
+    op: Literal["matmul"] = "matmul"
+    transposed: bool = False
+
+    def result(self, *shapes: Shape) -> Shape:
+        a, b = shapes
+        self.needs(len(a) >= 2 and len(b) == len(a), f"cannot multiply {shown(a)} by {shown(b)}")
+        k, n = reversed(b[-2:]) if self.transposed else b[-2:]
+        self.needs(a[:-2] == b[:-2] and a[-1] == k, f"cannot multiply {shown(a)} by {shown(b)}")
+        return *a[:-1], n
+
+    def multiply_adds(self, *shapes: Shape) -> int:
+        return elements(self.result(*shapes)) * shapes[0][-1]
+
+    def call(self, tape: Tape, a: Value, b: Value) -> Value:
+        return matmul(tape, a, b, transposed=self.transposed)
+
+
+def matmul(tape: Tape, a: Value, b: Value, *, transposed: bool = False) -> Value:
+    """A batched product; the second operand may be stored ``n x k``, and its gradient comes ``k x n`` all the same."""
+    a, b = tape.eligible("matmul", [a, b])
+    *outer, m, k = a.shape
+    n = b.shape[-2] if transposed else b.shape[-1]
+    batch = math.prod(outer)
+    result = tape.new((*outer, m, n), a.dtype, a, b)
+    product = gemm(tape, "matmul", (batch, m, n, k), "tn" if transposed else "nn")
+    tape.launch("matmul", product, [a, b], [result])
+
+    def backward(gradient: Value) -> list[Value | None]:
+        gradients: list[Value | None] = [None, None]
+        if a.differentiable:
+            gradients[0] = of_a = tape.new(a.shape, a.dtype)
+            layout = "nn" if transposed else "tn"
+            product = gemm(tape, "matmul", (batch, m, k, n), layout)
+            tape.launch("matmul_backward", product, [gradient, b], [of_a])
+        if b.differentiable:
+            gradients[1] = of_b = tape.new(b.shape, b.dtype)
+            tape.launch("matmul_backward", gemm(tape, "matmul", (batch, k, n, m), "nt"), [a, gradient], [of_b])
+        return gradients
+
+    return tape.record(result, [a, b], backward)
+
+
+def gemm(tape: Tape, operation: str, sizes: tuple[int, int, int, int], layout: str, *, bias: bool = False) -> Gemm:
+    """A product of ``batch x m x n x k`` in the arithmetic of an operation."""
+    batch, m, n, k = sizes
+    path = tape.arithmetic.path(operation)
+    output = tape.arithmetic.result_of_int8.value if path is Dtype.INT8 else ""
+    op = "bmm" if operation == "matmul" else "linear"
+    return Gemm(m, n, k, path, batch=batch, layout=layout, output=output, op=op, bias=bias)
+
+
+def fits_int8(*sizes: int) -> bool:
+    """Whether INT8 inference quantises a layer of such sizes; others run as operations that it leaves alone."""
+    return all(size % INT8_MULTIPLE == 0 for size in sizes)
