@@ -94,8 +94,8 @@ def process_group(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.fixture(autouse=True)
 def _own_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test begins with the processes: what one prefers to compile, the next one does not."""
-    monkeypatch.setattr("gpusim.sim.drivers.choice._Switch.compiled", False)
+    """Each test begins with the reference driver: what one prefers to compile, the next one does not."""
+    monkeypatch.setattr("gpusim.sim.drivers.choice._Preference.compiled", False)
 
 
 @pytest.fixture(autouse=True)

@@ -78,17 +78,17 @@ def cache_verify() -> None:
 def cache_compile() -> None:
     """Compile the simulator for this machine, once for each version of gpusim.
 
-    It takes about half a minute. All commands then simulate compiled where that is faster, single predictions too,
-    with the same results. Exit status 1: the machine code cannot be kept. It needs numba: pip install 'gpusim[fast]'.
+    It takes about half a minute. All commands then run compiled where that is faster, single predictions too, with the
+    same results. Exit status 1: the machine code cannot be kept.
     """
     from gpusim.api import predict
+    from gpusim.sim.drivers.choice import VARIABLE, compiles, prefer_compiled
     from gpusim.sim.drivers.code_folder import folder, is_kept
-    from gpusim.sim.drivers.choice import VARIABLE, compiled_play, prefer_compiled
 
     prefer_compiled()
-    if compiled_play() is None:
-        refuse(f"compiling needs numba: pip install 'gpusim[fast]', and leave {VARIABLE} unset")
-    _ = predict("T4", m=64, n=64, k=64)  # any launch is played by the same machine code
+    if not compiles():
+        refuse(f"compiling needs numba, and {VARIABLE} not to be 0: pip install numba, and leave {VARIABLE} unset")
+    _ = predict("T4", m=64, n=64, k=64)  # any launch is simulated by the same machine code
     if not is_kept():
         print(
             f"gpusim: {folder()}: the machine code cannot be kept there; check that it can be written", file=sys.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import NamedTuple
 
 from gpusim.sim.decoded import DecodedLaunch
@@ -219,19 +218,23 @@ class Simulation:
         """Of each SM: those of its sub-partitions, its ports, its shares; in ``full`` then L2 and DRAM."""
         machine = self.decoded.machine
         rate_of = {pipe.name: pipe.instructions_per_cycle for pipe in machine.pipes}
-        part = [*(rate_of[name] for name in self.decoded.pipes), machine.issue_per_cycle]
-        of_sm = [*part * machine.sub_partitions, machine.shared_bytes_per_cycle, machine.l2_port_bytes_per_cycle]
-        common = [machine.l2_bytes_per_cycle, machine.dram_bytes_per_cycle]
-        if min(of_sm + common) <= 0.0:
-            raise ValueError(f"{self.decoded.launch.name}: every pipe, port and memory of the machine needs a rate above 0")
-        if self.full:
-            shares = [Link(rate=rate / self.sms) for rate in common]
-            links = [Link(rate=rate) for rate in of_sm] + shares
-            every = [replace(link) for _ in range(self.sms) for link in links]
-            return [*every, Link(rate=common[0]), Link(rate=common[1], burst_rate=common[1])]
-        return [Link(rate=rate) for rate in of_sm] + [
-            Link(rate=rate / machine.sm_count, burst_rate=rate) for rate in common
-        ]
+        part = {name: rate_of[name] for name in self.decoded.pipes} | {"issue": machine.issue_per_cycle}
+        ports = {"shared memory": machine.shared_bytes_per_cycle, "L2 port": machine.l2_port_bytes_per_cycle}
+        common = {"L2": machine.l2_bytes_per_cycle, "DRAM": machine.dram_bytes_per_cycle}
+        for name, rate in (part | ports | common).items():
+            if rate <= 0:
+                raise ValueError(f"{self.decoded.launch.name}: {name}: rate must be > 0, got {rate}")
+        rates = [*list(part.values()) * machine.sub_partitions, *ports.values()]
+        if not self.full:
+            shares = [Link(rate / machine.sm_count, burst_rate=rate) for rate in common.values()]
+            return [*map(Link, rates), *shares]
+        rates += [rate / self.sms for rate in common.values()]
+        return [*map(Link, rates * self.sms), Link(machine.l2_bytes_per_cycle), self._dram()]
+
+    def _dram(self) -> Link:
+        """All of DRAM, which writes back in the pauses of what it reads, as a share of it does."""
+        rate = self.decoded.machine.dram_bytes_per_cycle
+        return Link(rate, burst_rate=rate)
 
     def _sms(self, links: int) -> list[Sm]:
         after_parts = self.decoded.machine.sub_partitions * (len(self.decoded.pipes) + 1)

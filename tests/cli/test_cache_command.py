@@ -13,7 +13,7 @@ from conftest import RunGpusim, complaints, refused
 
 from gpusim import api
 from gpusim.execution.database import NAME, SET_ASIDE, Batch, Database
-from gpusim.sim import switch
+from gpusim.sim.drivers import choice
 from gpusim.sim.drivers.code_folder import FOLDER_VARIABLE
 from gpusim.units import MIB
 from gpusim.version import MODEL_VERSION
@@ -198,17 +198,17 @@ def test_a_store_that_cannot_be_used_is_one_line_and_changes_no_result(
 
 def test_machine_code_is_compiled_ahead(command: RunGpusim, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba")
-    played: list[bool] = []
+    compiled: list[bool] = []
 
     def predicted(*_: object, **__: object) -> None:
-        played.append(switch.compiled_play() is not None)
+        compiled.append(type(choice.chosen_driver()).__name__ == "CompiledDriver")
 
-    monkeypatch.setattr(switch._Switch, "compiled", False)
+    monkeypatch.setattr(choice._Preference, "compiled", False)
     monkeypatch.setattr(api, "predict", predicted)
     monkeypatch.setenv(FOLDER_VARIABLE, "/dev/null/nowhere")
     done = command("cache", "compile")
-    assert (done.returncode, played) == (1, [True])
+    assert (done.returncode, compiled) == (1, [True])
     assert "machine code cannot be kept there" in done.stderr
-    monkeypatch.setenv(switch.VARIABLE, "0")
-    monkeypatch.setattr(switch._Switch, "compiled", False)
-    assert "pip install 'gpusim[fast]'" in refused(command("cache", "compile"))
+    monkeypatch.setenv(choice.VARIABLE, "0")
+    monkeypatch.setattr(choice._Preference, "compiled", False)
+    assert "leave GPUSIM_COMPILED unset" in refused(command("cache", "compile"))

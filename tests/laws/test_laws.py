@@ -11,8 +11,10 @@ import json
 import math
 from collections.abc import Callable
 from functools import cache
+from typing import Any, cast
 
 import pytest
+import simpy
 from conftest import RunGpusim, suited
 from gemm_kernels import DTYPES, LAYOUTS
 from hypothesis import assume, given, settings
@@ -28,16 +30,13 @@ from gpusim.prediction.choose import candidates
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
 from gpusim.prediction.results import Result
-from gpusim.sim.block_cache import BlockCache, FullMemory
 from gpusim.sim.causes import Cause
-from gpusim.sim.clock import Clock
-from gpusim.sim.cta import Cta
 from gpusim.sim.decoded import DecodedLaunch
-from gpusim.sim.dispatcher import Dispatcher
-from gpusim.sim.link import Sharers
+from gpusim.sim.drivers.reference import ReferenceDriver, ReferenceState
+from gpusim.sim.initial import Simulation
+from gpusim.sim.memory.residency import touched_before
 from gpusim.sim.simulate import simulate
-from gpusim.sim.sm import StreamingMultiprocessor
-from gpusim.sim.warp import Warp
+from gpusim.sim.state import CTA_ENDED, FINISHED, RUNNING, Warp
 from gpusim.specs import Spec, load_spec, with_overrides
 from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
@@ -190,38 +189,38 @@ def test_causes_add_up_to_the_warp_cycles(data: st.DataObject, name: str, l2: st
 class Life:
     """A warp from its CTA's start to its end, as recorded by observers, not from the sums of its ledger."""
 
-    warp: Warp
+    cta: int
     born: int
-    stretches: list[tuple[Cause, int, int]] = dataclasses.field(default_factory=list)
-    cta_ended: int = 0
+    stretches: list[tuple[int, int, int]] = dataclasses.field(default_factory=list)
 
 
-def lives(machine: Machine, launch: Launch) -> tuple[StreamingMultiprocessor, list[Life]]:
-    """Play a launch on a single SM and watch its warps."""
-    env = Clock()
-    waiting = iter(range(launch.ctas))
-    decoded = DecodedLaunch(machine, launch)
-    memory = FullMemory(decoded, BlockCache(decoded), Sharers(1), own=1)
-    sm = StreamingMultiprocessor(
-        env, decoded, memory, lambda: next(waiting, None), Dispatcher(machine.cta_interval_cycles)
-    )
+def lives(machine: Machine, launch: Launch) -> tuple[list[int], list[Life], dict[int, int]]:
+    """Simulate a launch on a single SM and watch its warps: cycles by cause, lives, and when each CTA ended."""
+    simulation, driver = Simulation(DecodedLaunch(machine, launch), full=True), ReferenceDriver()
+    ended: dict[int, int] = {}
+
+    class Watched(ReferenceState):
+        def _happens(self, event: simpy.Event) -> None:
+            happening = cast(Any, event)
+            if happening.kind == CTA_ENDED:
+                ended[self.ctas[happening.subject].number] = int(self.env.now)
+            super()._happens(event)
+
+    driver.state = Watched  # type: ignore[misc]
+    state = simulation.state(driver, 1, traced=True)
     watched: list[Life] = []
 
-    def on_warp(warp: Warp) -> None:
-        life = Life(warp, env.now)
-        warp.ledger.listener = lambda cause, start, end: life.stretches.append((cause, start, end))
+    def on_join(warp: Warp) -> None:
+        life = Life(state.ctas[warp.cta].number, state.run.now)
+        warp.traced, warp.listener = True, lambda *stretch: life.stretches.append(stretch)
         watched.append(life)
 
-    def on_finish(cta: Cta) -> None:
-        for life in watched:
-            if life.warp.cta is cta:
-                life.cta_ended = env.now
-
-    sm.on_warp, sm.on_finish = on_warp, on_finish
-    for slot in range(decoded.ctas_per_sm):
-        sm.open_slot(slot)
-    env.run()
-    return sm, watched
+    state.on_join = on_join
+    driver.begin(state, *touched_before(simulation.decoded, simulation.tables))
+    while driver.go_on(state).status == RUNNING:
+        pass
+    assert state.run.status == FINISHED
+    return state.sms[0].booked, watched, ended
 
 
 @settings(max_examples=40)
@@ -232,7 +231,7 @@ def test_the_causes_of_a_warp_fill_its_life_without_gap_or_overlap(data: st.Data
     arch = with_overrides(spec, {"sm.count": 1}).system
     machine, planned = Machine.of(arch.gpu, arch.gpu.clock.max_mhz), chosen_plan(arch, gemm, warm=warm)
     for launch in lower(planned):
-        sm, watched = lives(machine, launch)
+        booked, watched, ended = lives(machine, launch)
         assert len(watched) == launch.ctas * launch.warps
         total = 0
         for life in watched:
@@ -240,15 +239,14 @@ def test_the_causes_of_a_warp_fill_its_life_without_gap_or_overlap(data: st.Data
             ends = [end for _, _, end in life.stretches]
             assert starts == [life.born, *ends[:-1]]
             assert all(end > start for start, end in zip(starts, ends, strict=True))
-            assert ends[-1] <= life.cta_ended
+            assert ends[-1] <= ended[life.cta]
             total += ends[-1] - life.born
         # a CTA lives as long as its last warp
-        for cta in {id(life.warp.cta): life.warp.cta for life in watched}.values():
-            of_cta = [life for life in watched if life.warp.cta is cta]
-            assert max(life.stretches[-1][2] for life in of_cta) == of_cta[0].cta_ended
-        assert sum(sm.ledger) == total
-        played = simulate(machine, launch, "full")
-        assert list(played.stall_cycles.values()) == sm.ledger
+        for cta, end in ended.items():
+            assert max(life.stretches[-1][2] for life in watched if life.cta == cta) == end
+        assert sum(booked) == total
+        outcome = simulate(machine, launch, "full")
+        assert list(outcome.stall_cycles.values()) == booked
 
 
 # The same input gives the same output

@@ -5,7 +5,7 @@ after 20, links are too fast to be seen, and instructions issue every cycle.
 """
 
 import dataclasses
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -38,10 +38,9 @@ from gpusim.program import (
     WarpgroupMma,
 )
 from gpusim.sim.causes import Cause
-from gpusim.sim.clock import Sleep
+from gpusim.sim.drivers.reference import ReferenceState
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.sim.simulate import simulate
-from gpusim.sim.warp import Warp
 
 DETAILS = ("sampled", "full")
 
@@ -444,21 +443,17 @@ def test_a_loop_in_a_loop_fills_its_ring_anew(detail: str, extrapolate: bool) ->
 
 def test_many_turns_cost_no_more_events_than_few(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = 0
-    wait = Warp._wait
+    schedule = ReferenceState.schedule
 
-    def counted(warp: Warp, cause: Cause, until: float) -> Sleep | None:
+    def counted(state: ReferenceState, at: int, kind: int, subject: int) -> None:
         nonlocal waits
         waits += 1
-        return wait(warp, cause, until)
+        schedule(state, at, kind, subject)
 
-    monkeypatch.setattr(Warp, "_wait", counted)
+    monkeypatch.setattr(ReferenceState, "schedule", counted)
     program = (Repeat((Compute(3.0),), 10**6), Repeat((Compute(5.0), Repeat((Compute(2.0),), 10**6)), 3))
     assert simulate(machine(), launch(program)).cycles == 3 * 10**6 + 3 * (5 + 2 * 10**6)
     assert waits < 1000
-
-
-def test_warps_execute_every_operation_of_the_vocabulary() -> None:
-    assert set(Warp.BEGIN) == set(get_args(Op))
 
 
 # Blocks, first in, first out

@@ -22,15 +22,15 @@ SAMPLED_S, WARP_ITERATION_S = 8e-3, 100e-6
 """What the reference driver takes: a sampled prediction in the mean, and in ``full`` a warp's iteration of its loop."""
 
 
-class _Switch:
-    """Of this process."""
+class _Preference:
+    """What this process prefers."""
 
     compiled = False
 
 
 def prefer_compiled() -> None:
     """Compile from now on, where numba is installed."""
-    _Switch.compiled = True
+    _Preference.compiled = True
 
 
 def compiling_pays(reference_s: float) -> bool:
@@ -40,8 +40,8 @@ def compiling_pays(reference_s: float) -> bool:
     return reference_s > COMPILING_S or is_kept()
 
 
-def chosen_driver(reference_s: float = 0.0) -> Driver:
-    """The compiled driver where that is preferred, or pays for launches to come, and can be; else the reference driver.
+def compiles(reference_s: float = 0.0) -> bool:
+    """Whether the compiled driver simulates: where it is preferred, or pays for launches to come, and can be had.
 
     Args:
         reference_s: what these launches take the reference driver.
@@ -52,11 +52,19 @@ def chosen_driver(reference_s: float = 0.0) -> Driver:
     forced = os.environ.get(VARIABLE, "")
     if forced not in {"", "0", "1"}:
         raise InputError(f"{VARIABLE}: expected 0 or 1, got '{forced}'")
-    if forced == "0" or not (forced or _Switch.compiled or compiling_pays(reference_s)):
-        return ReferenceDriver()
-    if not has_numba():
-        if forced:
-            raise InputError(f"{VARIABLE}=1 needs numba: pip install numba")
+    if forced == "1" and not has_numba():
+        raise InputError(f"{VARIABLE}=1 needs numba: pip install numba")
+    wanted = bool(forced) or _Preference.compiled or compiling_pays(reference_s)
+    return forced != "0" and wanted and has_numba()
+
+
+def chosen_driver(reference_s: float = 0.0) -> Driver:
+    """The driver for launches that take the reference driver so long.
+
+    Raises:
+        InputError: as :func:`compiles`.
+    """
+    if not compiles(reference_s):
         return ReferenceDriver()
     from gpusim.sim.drivers.compiled import CompiledDriver  # noqa: PLC0415 - numba takes half a second
 

@@ -1,4 +1,4 @@
-"""Compiled simulation: what the processes say, to the bit, and machine code that is checked before it is believed."""
+"""Both drivers simulate alike, to the bit, and machine code is checked before it is believed."""
 
 from __future__ import annotations
 
@@ -52,35 +52,39 @@ from gpusim.program import (
     WarpgroupMma,
     operations,
 )
-from gpusim.sim import full, sampled, switch
-from gpusim.sim.compiled import kept
-from gpusim.sim.drivers.code_folder import FOLDER_VARIABLE, SEAL, is_kept
-from gpusim.sim.compiled.machine_code import machine_code
-from gpusim.sim.compiled.play import played
+from gpusim.sim import sampled
 from gpusim.sim.decoded import DecodedLaunch
+from gpusim.sim.drive import drive
+from gpusim.sim.drivers import choice, code_folder
+from gpusim.sim.drivers.code_folder import FOLDER_VARIABLE, SEAL, is_kept
+from gpusim.sim.drivers.compiled import CompiledDriver
+from gpusim.sim.drivers.machine_code import machine_code
+from gpusim.sim.drivers.reference import ReferenceDriver
+from gpusim.sim.initial import Simulation
 from gpusim.sim.simulate import simulate
 from gpusim.specs import list_archs, load_spec
 from gpusim.workloads.gemm import LAYOUTS
 from gpusim.workloads.operators import parse_operator
 
 MOST_OPERATIONS = 20_000  # of all SMs, in `full`
-"""By processes, some tenths of a second."""
+"""By the reference driver, some tenths of a second."""
 
 
 def same(on: Machine, one: Launch, *, whole: bool = True) -> None:
-    """Both ways of playing a launch agree in every detail."""
+    """Both drivers agree in every detail of a launch."""
     decoded = DecodedLaunch(on, one)
     for extrapolate in (True, False) if whole else (True,):
-        earlier = sampled._earlier_stores(decoded, extrapolate=extrapolate)
-        by_processes = sampled._processes(decoded, None, extrapolate=extrapolate, earlier=earlier)
-        assert played(decoded, extrapolate=extrapolate, earlier=earlier) == by_processes
+        earlier = sampled._earlier_stores(decoded, ReferenceDriver(), extrapolate=extrapolate)
+        simulation = Simulation(decoded, extrapolate=extrapolate, earlier=earlier)
+        assert drive(simulation, CompiledDriver()) == drive(simulation, ReferenceDriver())
     if operations_of_sm(on, one) * on.sm_count <= MOST_OPERATIONS:
-        assert played(decoded, full=True) == full._processes(decoded, None, None, 0)
+        simulation = Simulation(decoded, full=True)
+        assert drive(simulation, CompiledDriver()) == drive(simulation, ReferenceDriver())
 
 
 @settings(max_examples=60)
 @given(random_launches())
-def test_random_programs_are_played_alike(both: tuple[Machine, Launch]) -> None:
+def test_random_programs_are_simulated_alike(both: tuple[Machine, Launch]) -> None:
     same(*both)
 
 
@@ -145,7 +149,7 @@ def rings(draw: st.DrawFn) -> tuple[Machine, Launch]:
 
 @settings(max_examples=150)
 @given(rings())
-def test_rings_and_persistent_ctas_are_played_alike(both: tuple[Machine, Launch]) -> None:
+def test_rings_and_persistent_ctas_are_simulated_alike(both: tuple[Machine, Launch]) -> None:
     same(*both)
 
 
@@ -153,7 +157,7 @@ def test_rings_and_persistent_ctas_are_played_alike(both: tuple[Machine, Launch]
 
 
 def launches(seed: int, number: int) -> Iterator[tuple[Machine, Launch]]:
-    """What predictions of random GEMMs on random boards play."""
+    """What predictions of random GEMMs on random boards simulate."""
     pick = random.Random(seed)
     boards = cycle(entry.name for entry in list_archs())
     found: list[tuple[Machine, Launch]] = []
@@ -164,7 +168,7 @@ def launches(seed: int, number: int) -> Iterator[tuple[Machine, Launch]]:
         return played(decoded, **options) or processes(decoded, *args, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(switch.VARIABLE, "0")  # an earlier test may have preferred compiled code
+        patch.setenv(choice.VARIABLE, "0")  # an earlier test may have preferred compiled code
         patch.setattr(sampled, "_processes", noted)
         while len(found) < number:
             board = load_spec(next(boards))
@@ -180,7 +184,7 @@ def launches(seed: int, number: int) -> Iterator[tuple[Machine, Launch]]:
     yield from found[:number]
 
 
-def test_kernels_of_every_main_loop_are_played_alike() -> None:
+def test_kernels_of_every_main_loop_are_simulated_alike() -> None:
     kinds: set[type[Op]] = set()
     for on, one in launches(seed=15, number=150):
         same(on, one, whole=False)
@@ -189,7 +193,7 @@ def test_kernels_of_every_main_loop_are_played_alike() -> None:
 
 
 @pytest.mark.slow
-def test_two_thousand_random_launches_are_played_alike() -> None:
+def test_two_thousand_random_launches_are_simulated_alike() -> None:
     for on, one in launches(seed=2000, number=2000):
         same(on, one, whole=False)
 
@@ -203,7 +207,7 @@ def test_warps_that_wait_for_ever_are_the_same_error(detail: str, monkeypatch: p
     one = Launch("stuck", Grid(3), (Role(2, (Compute(1.0),)), role), Resources(32, 1, 0))
     texts = []
     for forced in ("0", "1"):
-        monkeypatch.setenv(switch.VARIABLE, forced)
+        monkeypatch.setenv(choice.VARIABLE, forced)
         with pytest.raises(ValueError, match="3 of 5 warps of CTA 0 wait for ever") as error:
             _ = simulate(machine(sms=2), one, detail)
         texts.append(str(error.value))
@@ -211,7 +215,7 @@ def test_warps_that_wait_for_ever_are_the_same_error(detail: str, monkeypatch: p
 
 
 def test_what_a_machine_lacks_is_the_same_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(switch.VARIABLE, "1")
+    monkeypatch.setenv(choice.VARIABLE, "1")
     one = Launch("lost", Grid(1), (Role(1, (Alu((("dpx", 1.0),), 1.0),)),), Resources(32, 1, 0))
     with pytest.raises(ValueError, match="the machine has no pipe 'dpx'"):
         _ = simulate(machine(), one)
@@ -219,44 +223,60 @@ def test_what_a_machine_lacks_is_the_same_error(monkeypatch: pytest.MonkeyPatch)
         _ = simulate(machine(), replace(one, roles=(Role(1, (Compute(1.0),)),), resources=Resources(32, 1, 2**40)))
 
 
-def test_what_only_processes_play_is_left_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    twice = Role(2, (LoadBulk((Read("x", 1.0, 1.0),), 1.0, 0.0),))  # two producers fill the same stage
+def test_a_stage_that_two_producers_fill_is_the_same_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    twice = Role(2, (LoadBulk((Read("x", 1.0, 1.0),), 1.0, 0.0),))
     one = Launch("unusual", Grid(1), (twice,), Resources(32, 1, 0), (Tensor("x", 1.0),))
-    assert played(DecodedLaunch(machine(), one)) is None
-    monkeypatch.setenv(switch.VARIABLE, "1")
-    with pytest.raises(RuntimeError, match="has already been triggered"):
-        _ = simulate(machine(), one, extrapolate=False)
+    for forced in ("0", "1"):
+        monkeypatch.setenv(choice.VARIABLE, forced)
+        with pytest.raises(ValueError, match="unusual: stages are filled or released in another order"):
+            _ = simulate(machine(), one)
 
 
-# The switch
+def test_a_link_without_a_rate_is_the_same_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Launch("idle", Grid(1), (Role(1, (Compute(1.0),)),), Resources(32, 1, 0))
+    for forced in ("0", "1"):
+        monkeypatch.setenv(choice.VARIABLE, forced)
+        with pytest.raises(ValueError, match=r"idle: L2 port: rate must be > 0, got 0\.0"):
+            _ = simulate(machine(l2_port_bytes_per_cycle=0.0), one)
+
+
+def test_a_ring_of_more_stages_than_there_is_room_for_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    stages, reads = 40, (Read("x", 64.0, 64.0),)
+    producer = Role(1, (Repeat((AcquireStage(stages), LoadBulk(reads, 64.0, 1.0)), 300),))
+    consumer = Role(4, (Repeat((WaitStage(), Compute(90.0), ReleaseStage(0)), 300),))
+    same(machine(), Launch("deep", Grid(3), (producer, consumer), Resources(160, 1, 0), (Tensor("x", 64.0),)))
+
+
+# The choice of a driver
 
 
 def test_the_variable_forces_either_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice._Preference, "compiled", False)  # an earlier test may have preferred compiled code
     for value, compiled in (("0", False), ("1", True), ("", False)):
-        monkeypatch.setenv(switch.VARIABLE, value)
-        assert (switch.compiled_play() is not None) == compiled
-        assert (switch.compiled_play(processes_s=1e3) is not None) == (value != "0")
-    monkeypatch.setenv(switch.VARIABLE, "yes")
+        monkeypatch.setenv(choice.VARIABLE, value)
+        assert isinstance(choice.chosen_driver(), CompiledDriver) == compiled
+        assert isinstance(choice.chosen_driver(1e3), CompiledDriver) == (value != "0")
+    monkeypatch.setenv(choice.VARIABLE, "yes")
     with pytest.raises(InputError, match="expected 0 or 1, got 'yes'"):
-        _ = switch.compiled_play()
+        _ = choice.chosen_driver()
 
 
 def test_compiling_has_to_pay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
-    assert [switch.compiling_pays(seconds) for seconds in (0.5, 5.0, 50.0)] == [False, False, True]
+    assert [choice.compiling_pays(seconds) for seconds in (0.5, 5.0, 50.0)] == [False, False, True]
     assert not is_kept()
     _ = machine_code([doubled], [(VALUES,)])
     assert is_kept()
-    assert [switch.compiling_pays(seconds) for seconds in (0.5, 5.0, 50.0)] == [False, True, True]
+    assert [choice.compiling_pays(seconds) for seconds in (0.5, 5.0, 50.0)] == [False, True, True]
 
 
 def test_without_numba_only_force_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(switch, "_play", lambda: None)
-    monkeypatch.setattr(switch._Switch, "compiled", True)
-    assert switch.compiled_play() is None
-    monkeypatch.setenv(switch.VARIABLE, "1")
-    with pytest.raises(InputError, match=r"needs numba: pip install 'gpusim\[fast\]'"):
-        _ = switch.compiled_play()
+    monkeypatch.setattr(choice, "has_numba", lambda: False)
+    monkeypatch.setattr(choice._Preference, "compiled", True)
+    assert isinstance(choice.chosen_driver(), ReferenceDriver)
+    monkeypatch.setenv(choice.VARIABLE, "1")
+    with pytest.raises(InputError, match=r"needs numba: pip install numba"):
+        _ = choice.chosen_driver()
 
 
 # Long launches
@@ -269,7 +289,7 @@ def long_launch(turns: int) -> Launch:
 
 
 def test_progress_is_reported_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(switch.VARIABLE, "1")
+    monkeypatch.setenv(choice.VARIABLE, "1")
     reports: list[tuple[int, int]] = []
     on, one = machine(sms=4, shared_bytes_per_cycle=128.0), long_launch(5000)
     _ = simulate(on, one, "full", progress=lambda *report: reports.append(report))
@@ -282,7 +302,7 @@ def test_an_interrupt_ends_a_long_launch_at_once(monkeypatch: pytest.MonkeyPatch
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setenv(switch.VARIABLE, "1")
+    monkeypatch.setenv(choice.VARIABLE, "1")
     on = machine(sms=4, shared_bytes_per_cycle=128.0)
     _ = simulate(on, long_launch(1), "full")  # compiled
     before = signal.signal(signal.SIGPROF, interrupt)
@@ -330,10 +350,10 @@ def test_folders_of_sources_that_changed_or_are_gone_are_removed(
         """A folder as another process leaves it."""
         with monkeypatch.context() as elsewhere:
             for name, value in {"_digest": digest, **replaced}.items():
-                elsewhere.setattr(kept, name, lambda value=value: value)
-            folder = Path(kept.folder())
+                elsewhere.setattr(code_folder, name, lambda value=value: value)
+            folder = Path(code_folder.folder())
             folder.mkdir()
-            kept.seal(str(folder))
+            code_folder.seal(str(folder))
         return folder
 
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
@@ -347,7 +367,7 @@ def test_folders_of_sources_that_changed_or_are_gone_are_removed(
     (tmp_path / "store.sqlite").touch()
     assert machine_code([doubled], [(VALUES,)])[0](VALUES) == 42.0
     left = {path for path in tmp_path.iterdir() if path.is_dir()}
-    assert left == {Path(kept.folder()), unfinished, *staying}
+    assert left == {Path(code_folder.folder()), unfinished, *staying}
     assert not older.exists()
     assert not gone.exists()
     assert is_kept()
