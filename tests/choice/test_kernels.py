@@ -293,6 +293,16 @@ def test_a_catalogue_of_ones_own_is_found(tmp_path: Path, monkeypatch: pytest.Mo
     written(tmp_path, monkeypatch, "good_catalogue", FAMILY)
     names = [kernel.printed_name("nt", Dtype.FP32) for kernel in load_kernels(named("good_catalogue"))]
     assert names == ["mine_64x64_nt", "mine_32x32_nt"]
+    assert not load_convolution_kernels(named("good_catalogue"))
+
+
+def test_a_family_with_traits_of_convolutions_is_for_these_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    convolving = FAMILY.replace("split_k: []", "split_k: []\n    convolution: {ops: [conv_fwd], images: nchw}")
+    written(tmp_path, monkeypatch, "convolving_catalogue", convolving)
+    assert not load_kernels(named("convolving_catalogue"))
+    assert len(load_convolution_kernels(named("convolving_catalogue"))) == 2
 
 
 # A right text of FAMILY, a wrong one in its place, and what the one line says: line, key path, problem.
@@ -347,6 +357,17 @@ MALFORMED = [
         WGMMA_LOOP,
         "2: families.0: warps [2, 2, 1] of tile [64, 64, 8] are not whole warpgroups",
     ),
+    (
+        "split_k: []",
+        "split_k: []\n    convolution: {images: nhwc}",
+        "16: families.0.convolution.ops: Field required",
+    ),
+    (
+        "split_k: []",
+        "split_k: []\n    convolution:\n      ops: [conv_fwd]\n      images: nhcw",
+        "18: families.0.convolution.images: Input should be 'nchw' or 'nhwc'",
+    ),
+    ("split_k: []", "split_k: []\n    max_taps: 1", "16: families.0.max_taps: Extra inputs are not permitted"),
     ("load_bytes: 16", "load_bytes: many", "9: families.0.main_loop.load_bytes: Input should be a valid integer"),
     (
         "pipelined: true",

@@ -177,7 +177,8 @@ def resources_of(kernel: Kernel, problem: Problem) -> Resources:
 
 def _row(gpu: Gpu, kernel: Kernel, problem: Problem, resident: Occupancy) -> dict[str, int | float | bool]:
     family, loop = kernel.family, kernel.family.main_loop
-    instruction = gpu.instructions[family.instruction]
+    instruction, convolution = gpu.instructions[family.instruction], family.convolution
+    least_split_steps = convolution.least_split_steps if convolution else None
     bulk, passes = isinstance(loop, WgmmaLoop), shared_passes(kernel)
     row = KernelRow(
         tile_m=kernel.tile_m,
@@ -196,9 +197,9 @@ def _row(gpu: Gpu, kernel: Kernel, problem: Problem, resident: Occupancy) -> dic
         shared_bytes=kernel.shared_bytes(problem.a.bits, problem.b.bits),
         persistent=loop.persistent,
         stores_result=family.stores_result,
-        convolves=bool(family.convolves),
-        least_split_steps=family.least_split_steps.value if family.least_split_steps else 0,
-        adds_to_result=family.clears_result,
+        convolves=convolution is not None,
+        least_split_steps=least_split_steps.value if least_split_steps else 0,
+        adds_to_result=convolution is not None and convolution.adds_to_result,
         counts_splits=family.counts_splits,
         stores_elements=stores_elements(kernel),
         hidden_share=kernel.loads_at[1] - kernel.loads_at[0],

@@ -84,7 +84,7 @@ class GemmPlan:
         match self.operator:
             case Convolution() as convolution:
                 return convolution.multiply_adds
-            case ImplicitProduct(convolution=convolution, scattered=False):
+            case ImplicitProduct(convolution=convolution, scatters=False):
                 return convolution.multiply_adds
         return self.operator.flops / 2
 
