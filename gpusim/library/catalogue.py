@@ -77,8 +77,8 @@ class KernelEntry(Entry):
     )
     loads_at: Cited[tuple[Annotated[float, Field(ge=0, le=1)], Annotated[float, Field(ge=0, le=1)]]] | None = Field(
         default=None,
-        description="shares of a turn's arithmetic before its last global load, and before its first store to shared "
-        "memory; only with staging registers. None: 0 and 1",
+        description="shares of an iteration's arithmetic before its last global load, and before its first store to "
+        "shared memory; only with staging registers. None: 0 and 1",
     )
     shared_kib: Cited[Annotated[float, Field(gt=0, le=1024, strict=True)]] | None = Field(
         default=None, description="shared memory of a CTA as profilers report it, where it is more than its stages take"
@@ -316,7 +316,7 @@ class Kernel:
     layouts: tuple[Layout, ...]
     fill_pipe_share: float
     loads_at: tuple[float, float]
-    """Shares of a turn's arithmetic before its last global load, and before its first store to shared memory."""
+    """Shares of an iteration's arithmetic before its last global load, and before its first store to shared memory."""
     alignment: int | None = None
     """Elements that the leading dimensions must be multiples of, and that a thread loads at once."""
     reduction: SplitKReduction | None = None

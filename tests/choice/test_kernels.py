@@ -146,7 +146,7 @@ def test_a_tile_may_be_two_kernels_that_read_different_layouts(tile: str, quicke
     for kernel in of_tile:
         gemm = Gemm(1024, 1024, 1024, Dtype.FP32, layout=kernel.layouts[0])
         launch = plan(arch, gemm, kernel).main
-        steps[kernel.layouts[0]] = launch.step.pipe_slots - launch.step.mma_instructions
+        steps[kernel.layouts[0]] = launch.step.pipe_slots - launch.kernel.loop.mma_instructions
     assert steps[quicker] / steps[slower] == pytest.approx(shares[quicker] / shares[slower])
 
 
@@ -166,7 +166,7 @@ def test_what_moving_an_element_takes_of_the_pipe_does_not_depend_on_how_wide_it
     arch, kernels = kernels_of(board)
     kernel = next(one for one in kernels if one.label == "ffma_128x128x8" and layout in one.layouts)
     launch = plan(arch, Gemm(1024, width, 1024, Dtype.FP32, layout=layout), kernel).main
-    lost = (launch.step.pipe_slots - launch.step.mma_instructions) * kernel.warps
+    lost = (launch.step.pipe_slots - launch.kernel.loop.mma_instructions) * kernel.warps
     elements = 8 * rows  # of a step: of one round of CTAs, the largest tile ends last
     slots = arch.load_store.staging_fma_slots * kernel.fill_pipe_share
     assert lost == pytest.approx(elements / 32 * slots)
@@ -246,7 +246,7 @@ def test_half_precision_kernels_of_turing_hold_one_step_and_wait_in_registers(
     )
     assert kernel.shared_bytes(16, 16) == shared_bytes
     gemm = Gemm(4096, 4096, 4096, Dtype.FP16, layout="tn", order="column")
-    assert plan(gpu, gemm, kernel).main.occupancy.ctas == (1 if tile[0] == 256 else 2)
+    assert plan(gpu, gemm, kernel).main.kernel.occupancy.ctas == (1 if tile[0] == 256 else 2)
 
 
 FAMILY = """\
