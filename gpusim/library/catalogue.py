@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from gpusim.library.attention import AttentionFamily
+from gpusim.library.convolution_traits import ConvolutionTraits
 from gpusim.library.main_loops import (
     WARPGROUP_WARPS,
     Cited,
@@ -27,7 +28,6 @@ from gpusim.library.transforms import ConvolutionTransforms
 from gpusim.library.vector import VectorKernel
 from gpusim.numbers.formats import Dtype
 from gpusim.record import as_list
-from gpusim.workloads.convolution import ConvolutionOp, ImageLayout
 from gpusim.workloads.gemm import LAYOUTS, Layout
 
 MIN_RING_STAGES = 2
@@ -77,8 +77,8 @@ class KernelEntry(Entry):
     )
     loads_at: Cited[tuple[Annotated[float, Field(ge=0, le=1)], Annotated[float, Field(ge=0, le=1)]]] | None = Field(
         default=None,
-        description="shares of a turn's arithmetic before its last global load, and before its first store to shared "
-        "memory; only with staging registers. None: 0 and 1",
+        description="shares of an iteration's arithmetic before its last global load, and before its first store to "
+        "shared memory; only with staging registers. None: 0 and 1",
     )
     shared_kib: Cited[Annotated[float, Field(gt=0, le=1024, strict=True)]] | None = Field(
         default=None, description="shared memory of a CTA as profilers report it, where it is more than its stages take"
@@ -145,59 +145,8 @@ class Family(Entry):
         default=False,
         description="CTAs that share a tile's k within the kernel count in memory, which a memset clears before",
     )
-    convolves: tuple[ConvolutionOp, ...] = Field(
-        default=(), description="passes of a convolution that it computes as an implicit multiplication, if any"
-    )
-    images: ImageLayout | None = Field(default=None, description="memory layout of the images that it convolves")
-    fused_winograd: bool = Field(default=False, description="convolves by Winograd's products, filters of 3 x 3 only")
-    merged_channels: Count | None = Field(
-        default=None,
-        description="channels, and filters, up to which neighbouring groups are computed as one, zeros between them",
-    )
-    few_channels: Count | None = Field(default=None, description="most channels of a group that it takes")
-    least_channels: Count | None = Field(default=None, description="fewest channels of a group that it takes")
-    max_filters: Count | None = Field(default=None, description="most filters of a group that it takes")
-    max_taps: Count | None = Field(default=None, description="largest filter that it convolves with")
-    transposes_from_taps: Count | None = Field(
-        default=None, description="smallest filter for which images of the other layout are transposed for it"
-    )
-    strided: bool | None = Field(
-        default=None, description="it convolves only with a stride, or (false) only without; either if left out"
-    )
-    pads_within_filter: bool = Field(default=False, description="it takes no padding as wide as its filter")
-    transposes_result: bool = Field(
-        default=False, description="writes images channel by channel where it convolves them pixel by pixel"
-    )
-    gradients_as_stored: bool = Field(
-        default=False, description="it reads the results' gradient in either layout, for the gradient of the filters"
-    )
-    writes: Dtype | None = Field(
-        default=None, description="type of the result, which a kernel after it converts; inputs if left out"
-    )
-    pixels_per_split: Literal["row"] | Count | None = Field(
-        default=None,
-        description="what a CTA takes of all pixels, for the gradient of filters: a row of every result, or at most so "
-        "many pixels of one; what the library chooses if left out",
-    )
-    least_split_steps: Cited[Count] | None = Field(
-        default=None,
-        description="fewest k-steps that it leaves a CTA where it splits k; those of the library if left out",
-    )
-    walks_taps_as_one: bool = Field(
-        default=False,
-        description="channels under any taps follow each other in its steps, and in its tiles of filters' gradients",
-    )
-    scatters: bool = Field(
-        default=False, description="it adds what each tap makes of a result's gradient to the pixel that the tap reads"
-    )
-    widest_filled: bool = Field(
-        default=False,
-        description="it takes the widest of its tiles that an image fills by half, or filters for their gradient",
-    )
-    as_stored: bool = Field(default=False, description="it convolves only images that are stored in its layout")
-    clears_result: bool = Field(default=False, description="adds to a result that a kernel before it has cleared")
-    offsets_kernel: str | None = Field(
-        default=None, description="kernel before a convolution that makes a table of its offsets, if any"
+    convolution: ConvolutionTraits | None = Field(
+        default=None, description="of kernels made for convolutions; left out of those for matrix multiplications"
     )
     kernels: Annotated[tuple[KernelEntry, ...], Field(min_length=1), BeforeValidator(_flat)]
 
@@ -329,9 +278,8 @@ class ConvolutionAlgorithm(Entry):
 class Catalogue(Entry):
     """One file of ``arch_specs/kernels``."""
 
-    families: tuple[Family, ...] = Field(default=(), description="kernels of matrix multiplications")
-    convolution_families: tuple[Family, ...] = Field(
-        default=(), description="kernels of convolutions as implicit matrix multiplications"
+    families: tuple[Family, ...] = Field(
+        default=(), description="kernels of matrix multiplications, and of convolutions as implicit ones"
     )
     convolution_algorithms: tuple[ConvolutionAlgorithm, ...] = ()
     convolution_transforms: ConvolutionTransforms | None = Field(
@@ -368,7 +316,7 @@ class Kernel:
     layouts: tuple[Layout, ...]
     fill_pipe_share: float
     loads_at: tuple[float, float]
-    """Shares of a turn's arithmetic before its last global load, and before its first store to shared memory."""
+    """Shares of an iteration's arithmetic before its last global load, and before its first store to shared memory."""
     alignment: int | None = None
     """Elements that the leading dimensions must be multiples of, and that a thread loads at once."""
     reduction: SplitKReduction | None = None

@@ -68,7 +68,7 @@ class Order:
 
 def order_of(plan: GemmPlan, k: int, element_bits: int) -> Order:
     """The order of summation of a planned kernel over ``k`` products."""
-    instruction = plan.main.instruction
+    instruction = plan.instruction
     lanes = _lanes_per_sum(plan)
     loop = plan.kernel.family.main_loop
     vector = plan.kernel.tile_k
@@ -91,7 +91,7 @@ def order_of(plan: GemmPlan, k: int, element_bits: int) -> Order:
 def _lanes_per_sum(plan: GemmPlan) -> int:
     """Lanes that share each sum: CUDA-core kernels whose warps have fewer results than lanes."""
     kernel = plan.kernel
-    if plan.main.instruction.unit != "cuda":
+    if plan.instruction.unit != "cuda":
         return 1
     results = kernel.tile_m * kernel.tile_n // (kernel.warps_m * kernel.warps_n)
     return max(1, kernel.threads // kernel.warps // results)

@@ -222,7 +222,7 @@ def study(
 def _read_as(plan: GemmPlan, dtype: Dtype) -> NumberFormat:
     """Format to which A and B are rounded: only Tensor Cores drop the bits of FP32 that TF32 lacks."""
     stored_as = dtype.format.stored_as
-    if stored_as and plan.main.instruction.unit == "cuda":
+    if stored_as and plan.instruction.unit == "cuda":
         return FORMATS[stored_as]
     return dtype.format
 

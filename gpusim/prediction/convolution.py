@@ -9,7 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Gpu, Unit
-from gpusim.library.catalogue import ConvolutionAlgorithm, Family, Kernel
+from gpusim.library.catalogue import ConvolutionAlgorithm, Kernel
+from gpusim.library.convolution_traits import ConvolutionTraits
 from gpusim.library.transforms import ConvolutionTransforms
 from gpusim.lowering.convolution.depthwise import DepthwisePlan, depthwise, is_depthwise
 from gpusim.lowering.convolution.layouts import Form, form_of
@@ -114,11 +115,11 @@ def _forms(
     if transforms is None:
         return
     around = _surroundings(system.gpu, transforms, operator, warm=warm)
-    for kernels in _alike(_usable_kernels(system, operator, name, unit)):
-        if kernels[0].family.fused_winograd:
+    for (traits, alignment), kernels in _alike(_usable_kernels(system, operator, name, unit)):
+        if traits.algorithm == "winograd":
             yield fused(around, operator), kernels
         else:
-            yield form_of(around, operator, kernels[0]), kernels
+            yield form_of(around, operator, traits, alignment), kernels
     for algorithm, gemm, form in _as_gemms(system, around, operator):
         with suppress(UnsupportedError):
             kernels = tuple(filter(algorithm.launches, usable_kernels(system, gemm, name, unit)))
@@ -139,35 +140,29 @@ def _as_gemms(
             yield one, *products_of_images(around, operator)
 
 
-def _alike(kernels: Iterable[Kernel]) -> Iterable[tuple[Kernel, ...]]:
-    """Kernels that take a convolution in the same form."""
-    groups: dict[tuple[object, ...], list[Kernel]] = {}
-    for kernel in kernels:
-        family = kernel.family
-        around = (family.transposes_result, family.clears_result, family.offsets_kernel, family.writes)
-        read = (family.images, family.gradients_as_stored, kernel.alignment)
-        computed = (family.fused_winograd, family.few_channels, family.merged_channels)
-        parts = (family.pixels_per_split, family.scatters, family.walks_taps_as_one)
-        groups.setdefault((*read, *computed, *parts, *around), []).append(kernel)
-    return map(tuple, groups.values())
+def _alike(
+    kernels: Iterable[tuple[Kernel, ConvolutionTraits]],
+) -> Iterator[tuple[tuple[ConvolutionTraits, int | None], tuple[Kernel, ...]]]:
+    """Kernels by their traits and alignment: those that take a convolution in the same form."""
+    groups: dict[tuple[ConvolutionTraits, int | None], list[Kernel]] = {}
+    for kernel, traits in kernels:
+        groups.setdefault((traits, kernel.alignment), []).append(kernel)
+    return ((key, tuple(those)) for key, those in groups.items())
 
 
-def _usable_kernels(system: System, operator: Convolution, name: str | None, unit: Unit | None) -> Iterator[Kernel]:
-    """Kernels made for convolutions that compute this one; images that lie channel by channel may be transposed."""
+def _usable_kernels(
+    system: System, operator: Convolution, name: str | None, unit: Unit | None
+) -> Iterator[tuple[Kernel, ConvolutionTraits]]:
+    """Kernels made for convolutions that compute this one."""
     for kernel in _of_type(system, operator, unit):
-        family = kernel.family
-        named = name in (None, kernel.printed_name(operator.layout, operator.dtype))
-        taps = operator.shape.filter_h * operator.shape.filter_w
-        stored = family.as_stored or taps < (family.transposes_from_taps or 0)
-        layouts = (operator.layout,) if stored else ("nhwc", operator.layout)
-        readable = operator.op in family.convolves and family.images in layouts
+        traits = kernel.family.convolution
         if (
-            named
-            and readable
-            and _takes(family, operator)
-            and (not family.widest_filled or _is_widest(kernel, operator))
+            traits
+            and name in (None, kernel.printed_name(operator.layout, operator.dtype))
+            and _takes(traits, operator)
+            and (not traits.widest_filled or _is_widest(kernel, operator))
         ):
-            yield kernel
+            yield kernel, traits
 
 
 def _is_widest(kernel: Kernel, operator: Convolution) -> bool:
@@ -183,19 +178,23 @@ def _is_widest(kernel: Kernel, operator: Convolution) -> bool:
     return (kernel.tile_n if of_filters else kernel.tile_m) == max(filled, default=widths[0])
 
 
-def _takes(family: Family, operator: Convolution) -> bool:
-    """Whether kernels convolve with a filter, its stride and its padding."""
+def _takes(traits: ConvolutionTraits, operator: Convolution) -> bool:
+    """Whether kernels compute an operator's pass, with its images, filter, stride and padding."""
     shape = operator.shape
     taps, channels = shape.filter_h * shape.filter_w, shape.channels // shape.groups
     filters = shape.filters // shape.groups
     strided, padded = max(shape.stride) > 1, shape.pad[0] >= shape.filter_h or shape.pad[1] >= shape.filter_w
+    # Images that lie channel by channel may be transposed for kernels that read them pixel by pixel.
+    transposed = traits.images == "nhwc" and taps >= (traits.transposes_from_taps or math.inf)
     return (
-        taps <= (family.max_taps or taps)
-        and (family.least_channels or channels) <= channels <= (family.few_channels or channels)
-        and family.strided in (None, strided)
-        and not (family.pads_within_filter and padded)
-        and (serves(operator) or not family.fused_winograd)
-        and filters <= (family.max_filters or filters)
+        operator.op in traits.ops
+        and (traits.images == operator.layout or transposed)
+        and taps <= (traits.max_taps or taps)
+        and (traits.min_channels or channels) <= channels <= (traits.max_channels or channels)
+        and traits.strided in (None, strided)
+        and not (traits.pads_within_filter and padded)
+        and (serves(operator) or traits.algorithm != "winograd")
+        and filters <= (traits.max_filters or filters)
     )
 
 
@@ -220,7 +219,7 @@ def _unsupported(system: System, operator: Convolution, name: str | None, unit: 
         return f"{gpu} has no kernel for {wanted}{on} in its kernel catalogues; {has}"
     if name is not None:
         computing = _usable_kernels(system, operator, None, unit)
-        printed = [one.printed_name(operator.layout, operator.dtype) for one in computing]
+        printed = [one.printed_name(operator.layout, operator.dtype) for one, _ in computing]
         near = ", ".join(difflib.get_close_matches(name, printed, n=3, cutoff=0.0))
         return f"no kernel '{name}' for {wanted}{on} on {gpu}; nearest: {near}"
     return f"{wanted} in {operator.layout} on {gpu}{on}: no kernel of its type computes it"

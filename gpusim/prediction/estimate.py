@@ -1,7 +1,7 @@
 """Estimated times of launches: the machine of the simulation in closed form, for many launches at once.
 
-A CTA is launched, asks for its first blocks, makes the turns of its main loop, and ends with its epilogue. Each takes
-the longest of what the resources need for all CTAs of the SM, and of what a CTA goes through on its own.
+A CTA is launched, asks for its first blocks, makes the iterations of its main loop, and ends with its epilogue. Each
+takes the longest of what the resources need for all CTAs of the SM, and of what a CTA goes through on its own.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 from gpusim.hardware.machine import Machine
 from gpusim.lowering.columns import Array, Columns
 from gpusim.lowering.gemm.plan import GemmPlans
+from gpusim.lowering.gemm.schedule import Schedule
 from gpusim.lowering.locality import dirty_fraction, miss_fraction
-from gpusim.lowering.schedule import Epilogue, Schedule
 from gpusim.system import System
 from gpusim.units import ceil_div, us_of_cycles
 
@@ -31,20 +31,20 @@ def estimates_us(system: System, plans: GemmPlans, clock_mhz: float) -> Array:
         launches[rows] += 1
     gaps = system.host.graph_gap_us * (launches - 1)
     choices, front_end = plans.choices, system.gpu.front_end
-    counts = plans.kernels.counts_splits & (choices.split_k > 1) & ~choices.reduce
+    counts = plans.main.kernel.counts_splits & (choices.split_k > 1) & ~choices.reduce
     fixed = front_end.kernel_latency_us * launches + front_end.memset_us * counts
     return np.asarray(us_of_cycles(cycles, clock_mhz) + gaps + fixed, dtype=float)
 
 
 def _launch_cycles(machine: Machine, schedules: Columns[Schedule]) -> Array:
     """Rounds of the busiest SM's slots, the last of what is left over; at least the time of all DRAM traffic."""
-    sms, slots, grid = machine.sm_count, schedules.occupancy.ctas, schedules.ctas
+    sms, slots, grid = machine.sm_count, schedules.kernel.occupancy.ctas, schedules.ctas
     busiest = ceil_div(grid, sms)
     rounds = (busiest - 1) // slots
     left = busiest - rounds * slots
     last = grid - (busiest - 1) * sms
     ctas, active = np.array([slots + 0 * rounds, left]), np.array([slots * sms + 0 * rounds, last + (left - 1) * sms])
-    step = _step_of(machine, schedules)
+    step = _step_cycles(machine, schedules)
     of = _round_of(machine, schedules, step, ctas, active)
     total = np.where(rounds > 0, of.first[0] + (rounds - 1) * of.next[0] + of.next[1], of.first[1])
     # The SM with most CTAs that is the last to get its first one stands for all.
@@ -54,31 +54,29 @@ def _launch_cycles(machine: Machine, schedules: Columns[Schedule]) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
-    """A turn of one CTA's main loop, as columns [cycles]."""
+class _StepCycles:
+    """A k-step of one CTA, as columns [cycles], where no other unit is stated."""
 
     warp: Array
     """Of a warp's pipe or scheduler, whichever is longer at work."""
     port: Array
     """Of the load/store port: what arrives, operands, and what passes registers on its way to shared memory."""
     arriving_port: Array
-    """The first of these."""
+    """Of the port, what arrives."""
     filling_port: Array
-    """The last of these: a CTA waits for it."""
+    """Of the port, what passes registers on its way to shared memory: a CTA waits for it."""
     math: Array
     """From the operands in shared memory to the end of the last multiply-accumulate."""
-    asked: Array
-    """Blocks on their way when the first turn begins."""
+    requested: Array
+    """Blocks on their way when the first iteration begins."""
     alone: Array
-    """All turns of a CTA that waits for no other."""
-    l2_bytes: Array
-    """Of a block [B]."""
+    """All iterations of a CTA that waits for no other."""
     from_port: Array
     """Of the port from L2 to the SM."""
     dram_bytes: Array
     """In bytes of a stream [B]."""
     dram_traffic_bytes: Array
-    """The same of the whole CTA, with what is written back [B]."""
+    """In bytes of a stream, of all k-steps, with what is written back [B]."""
     dram_latency: Array
     """Beyond that of L2; 0 where nothing is missed."""
     l2_latency: Array
@@ -87,9 +85,10 @@ class _Step:
     """From asking for a block to its last byte, where nothing else is under way."""
 
 
-def _step_of(machine: Machine, schedules: Columns[Schedule]) -> _Step:
-    step, instruction, moved = schedules.step, schedules.instruction, schedules.traffic
-    rate, of_warpgroups = machine.shared_bytes_per_cycle, schedules.epilogue.bulk_store
+def _step_cycles(machine: Machine, schedules: Columns[Schedule]) -> _StepCycles:
+    step, kernel, moved = schedules.step, schedules.kernel, schedules.traffic
+    loop, instruction = kernel.loop, kernel.instruction
+    rate, of_warpgroups = machine.shared_bytes_per_cycle, kernel.results.bulk_store
     l2_bytes, from_port = step.l2_bytes, step.sm_bytes / machine.l2_port_bytes_per_cycle
     missed_bytes = l2_bytes * miss_fraction(moved.l2_read_bytes, moved.dram_read_bytes)
     dirty = moved.write_cost * dirty_fraction(moved.dram_read_bytes, moved.dram_write_bytes)
@@ -99,19 +98,18 @@ def _step_of(machine: Machine, schedules: Columns[Schedule]) -> _Step:
     l2_latency = machine.l2_latency_cycles + np.where(of_warpgroups, machine.bulk_copy_cycles, 0.0)
     pipe = step.pipe_slots * instruction.issue_interval_cycles / instruction.sustained_fraction
     issue = (step.issue_slots + np.where(step.to_shared, 0.0, step.load_instructions)) / machine.issue_per_cycle
-    arriving, operands = step.port_bytes / rate, step.operand_bytes * schedules.math_warps / rate
+    arriving, operands = step.port_bytes / rate, loop.operand_bytes * kernel.math_warps / rate
     filling = np.where(step.to_shared, 0.0, step.shared_write_bytes / rate)
     arrival = np.maximum(l2_latency + np.maximum(from_port, dram_latency), arriving)
-    math, asked, alone = _turns_of(machine, schedules, pipe, issue, operands, arriving, filling, arrival)
-    return _Step(
+    math, requested, alone = _iterations_of(machine, schedules, pipe, issue, operands, arriving, filling, arrival)
+    return _StepCycles(
         warp=np.maximum(pipe, issue),
         port=arriving + operands + filling,
         arriving_port=arriving,
         filling_port=filling,
         math=math,
-        asked=asked,
+        requested=requested,
         alone=alone,
-        l2_bytes=l2_bytes,
         from_port=from_port,
         dram_bytes=missed_bytes * moved.read_cost,
         dram_traffic_bytes=read_bytes + written_bytes,
@@ -121,7 +119,7 @@ def _step_of(machine: Machine, schedules: Columns[Schedule]) -> _Step:
     )
 
 
-def _turns_of(
+def _iterations_of(
     machine: Machine,
     schedules: Columns[Schedule],
     pipe: Array,
@@ -131,39 +129,41 @@ def _turns_of(
     filling: Array,
     arrival: Array,
 ) -> tuple[Array, Array, Array]:
-    """The math of a turn, the blocks on their way when the first begins, and all turns of a CTA that is alone.
+    """Math of an iteration, blocks on their way when the first begins, and all iterations of a CTA that is alone.
 
     Args:
         pipe: a warp's time of its pipe, and ``issue`` of its scheduler.
         operands: a CTA's time of the load/store port, ``arriving`` that of its loads, and ``filling`` of its stores.
         arrival: from asking for a block to its last byte.
     """
-    step, latency = schedules.step, schedules.instruction.latency_cycles
-    of_part, of_warpgroups = ceil_div(schedules.math_warps, machine.sub_partitions), schedules.epilogue.bulk_store
+    step, kernel, loop = schedules.step, schedules.kernel, schedules.kernel.loop
+    latency, of_warpgroups = kernel.instruction.latency_cycles, kernel.results.bulk_store
+    of_part = ceil_div(kernel.math_warps, machine.sub_partitions)
     warp = np.maximum(pipe, issue)
-    # Each k-group accumulates onto the one before. The next turn begins while the last one executes.
-    group, chained = pipe / step.k_groups, step.k_groups * latency
+    # Each k-group accumulates onto the one before. The next iteration begins while the last one executes.
+    group, chained = pipe / loop.k_groups, loop.k_groups * latency
     computed = np.maximum(of_part * warp, chained - latency + group)
     fed = np.where(
-        step.operand_bytes > 0, operands + machine.shared_latency_cycles + np.where(of_warpgroups, 0.0, group), 0.0
+        loop.operand_bytes > 0, operands + machine.shared_latency_cycles + np.where(of_warpgroups, 0.0, group), 0.0
     )
     math, loading = np.maximum(computed, fed), np.maximum(computed, fed + arriving)
     begun = of_part * warp - warp
-    resumed, loading = (one - (one - begun) / step.k_groups for one in (math, loading))
-    # Warpgroups, and kernels without a ring or with a single stage, wait for a block in the turn that needs it.
+    resumed, loading = (one - (one - begun) / loop.k_groups for one in (math, loading))
+    # Warpgroups, and kernels without a ring or with a single stage, wait for a block in the iteration that needs it.
     direct = step.shared_write_bytes == 0
     single = (step.ahead == 0) & ~direct
     own = np.maximum(np.where(single, math + latency, resumed + filling), chained)
     own = np.where(of_warpgroups, np.maximum(of_part * pipe, math / 2), own)
     at_once = of_warpgroups | single | direct
-    asked = step.ahead + at_once
+    requested = step.ahead + at_once
     needed = np.where(of_warpgroups, math, np.where(direct, own, filling + own))
-    waiting = np.where(at_once, arrival + needed, arrival) / np.maximum(asked, 1)
+    waiting = np.where(at_once, arrival + needed, arrival) / np.maximum(requested, 1)
     waiting = np.maximum(own, np.where(at_once, waiting, np.maximum(waiting, loading) + filling))
-    # Loads that the compiler puts late into a turn arrive late.
-    exposed = np.where(step.hidden_share < 1, arrival - step.hidden_share * math, 0.0)
+    # Loads into registers that the compiler puts late into an iteration arrive late.
+    hidden = step.to_shared | (loop.hidden_share >= 1)
+    exposed = np.where(hidden, 0.0, arrival - loop.hidden_share * math)
     waiting = np.maximum(waiting, own + exposed)
-    before = np.minimum(schedules.steps, asked)
+    before = np.minimum(schedules.steps, requested)
     return math, before, before * own + (schedules.steps - before) * waiting
 
 
@@ -177,20 +177,20 @@ class _Round:
     """One after another: its CTAs are out of step, or go on with the next tile."""
 
 
-def _round_of(machine: Machine, schedules: Columns[Schedule], one: _Step, ctas: Array, active: Array) -> _Round:
+def _round_of(machine: Machine, schedules: Columns[Schedule], one: _StepCycles, ctas: Array, active: Array) -> _Round:
     """``ctas`` CTAs side by side on one SM while ``active`` run on the GPU."""
-    step, steps = schedules.step, schedules.steps
+    step, steps, kernel = schedules.step, schedules.steps, schedules.kernel
     l2_rate = np.minimum(machine.l2_port_bytes_per_cycle, machine.l2_bytes_per_cycle * ctas / active)
-    from_l2 = np.maximum(one.l2_bytes / l2_rate, one.from_port)
+    from_l2 = np.maximum(step.l2_bytes / l2_rate, one.from_port)
     from_dram = one.dram_bytes / (machine.dram_bytes_per_cycle * ctas / active)
     transfer = np.maximum(from_l2, from_dram)
-    of_part = ceil_div(schedules.math_warps * ctas, machine.sub_partitions)
+    of_part = ceil_div(kernel.math_warps * ctas, machine.sub_partitions)
     math = steps * of_part * one.warp
     port = steps * ctas * one.port
     read = steps * ctas * transfer
     # The first block, and those asked for with it, whose way through the port is over before it is there
     issued = np.where(step.ahead > 0, of_part * step.load_instructions, 0.0) + one.filling_port
-    booked = one.asked * ctas * one.arriving_port
+    booked = one.requested * ctas * one.arriving_port
     late = np.where((one.dram_latency != 0) & schedules.cold, machine.tlb_miss_cycles, 0.0) + one.dram_latency
     here = one.arrival + issued
     own = np.maximum(one.l2_latency + np.maximum(from_l2, from_dram + late), one.arriving_port) + issued
@@ -206,36 +206,37 @@ def _round_of(machine: Machine, schedules: Columns[Schedule], one: _Step, ctas: 
         last + late - np.where(steps > step.ahead, transfer, 0.0),
     )
     later = _largest(here + np.maximum(math, port), here + one.alone, last + one.dram_latency - transfer)
-    turn = np.maximum(math, port) / steps
-    end, own_end, sent = _epilogue_of(machine, schedules, ctas, l2_rate, turn)
-    drain = np.where(schedules.persistent, 0.0, schedules.instruction.latency_cycles)
-    setup = machine.cta_launch_cycles + schedules.setup_cycles + drain
+    iteration = np.maximum(math, port) / steps
+    end, own_end, sent = _epilogue_of(machine, schedules, ctas, l2_rate, iteration)
+    drain = np.where(kernel.persistent, 0.0, kernel.instruction.latency_cycles)
+    setup = machine.cta_launch_cycles + kernel.setup_cycles + drain
     passed = 2 * schedules.epilogue_shared_bytes * ctas / machine.shared_bytes_per_cycle
     busiest = _largest(math, port + passed, read, steps * ctas * from_l2 + sent)
     undisturbed = setup + here + one.alone + own_end
     in_step = setup + later + end
     # CTAs that follow each other overlap in part: half way from none to what the busiest resource allows.
     out_of_step = 0.5 * (in_step + _largest(busiest, undisturbed, in_step * (ctas == 1)))
-    tile = _largest(busiest, (_largest(math, port, one.alone) + end) / schedules.instances)
-    again = np.where(schedules.persistent, tile, out_of_step)
+    tile = _largest(busiest, (_largest(math, port, one.alone) + end) / kernel.instances)
+    again = np.where(kernel.persistent, tile, out_of_step)
     return _Round(setup + first + end, again)
 
 
 def _epilogue_of(
-    machine: Machine, schedules: Columns[Schedule], ctas: Array, l2_rate: Array, turn: Array
+    machine: Machine, schedules: Columns[Schedule], ctas: Array, l2_rate: Array, iteration: Array
 ) -> tuple[Array, Array, Array]:
     """The end of CTAs that leave their main loops together, of one CTA on its own, and what L2 takes for the stores.
 
     Args:
-        turn: the last of the main loop, over which the warps are spread.
+        iteration: the last of the main loop, over which the warps are spread.
     """
-    epilogue, warps = schedules.epilogue, schedules.math_warps * ctas
+    epilogue, results, math_warps = schedules.epilogue, schedules.kernel.results, schedules.kernel.math_warps
+    warps = math_warps * ctas
     rate, out_port = machine.shared_bytes_per_cycle, machine.l2_port_write_bytes_per_cycle
     latency = machine.shared_latency_cycles
     sliced = epilogue.warps_k_bytes > 0
     summed = epilogue.warps_k_bytes / rate
-    together = np.where(sliced, 1, schedules.math_warps)
-    spread = np.where(sliced, (warps - 1) * summed, (ctas - 1) / ctas * turn)
+    together = np.where(sliced, 1, math_warps)
+    spread = np.where(sliced, (warps - 1) * summed, (ctas - 1) / ctas * iteration)
 
     def queue(each: Array) -> Array:
         """Until a resource has served all warps, from when the last of them comes to it."""
@@ -246,37 +247,37 @@ def _epilogue_of(
     served = queue(partial * (1.0 + machine.l2_write_cost) / l2_rate)
     links = epilogue.fixup_times
     fixup = np.where(links > 0, links * machine.fix_up_cycles + (links - 1) * sent + np.maximum(sent, served), 0.0)
-    passes = np.maximum(1, epilogue.shared_passes)
+    passes = np.maximum(1, results.shared_passes)
     passed = 2 * epilogue.shared_pass_bytes / rate
-    sent = epilogue.store_bytes * schedules.store_passes
+    sent = schedules.warp_store_bytes * schedules.store_passes
     left = sent * epilogue.store_largest / out_port
     stored = np.maximum(sent * machine.l2_write_cost / l2_rate, left)
-    computed = _computed(machine, epilogue)
+    computed = _computed(machine, schedules)
     part = ceil_div(warps, machine.sub_partitions) / warps
     most = _largest(passed, stored, part * computed)
-    serial = epilogue.setup_cycles + epilogue.shared_pass_cycles + np.where(passed > 0, passes * latency, 0.0)
+    serial = epilogue.setup_cycles + results.shared_pass_cycles + np.where(passed > 0, passes * latency, 0.0)
     own = passed + left + computed + serial
     # Barriers keep the warps of a CTA together: each pass ends for all before the next begins.
-    in_step = schedules.math_warps * (passed + stored + part * computed) + serial
+    in_step = math_warps * (passed + stored + part * computed) + serial
     ended = np.where(
-        epilogue.bulk_store,
+        results.bulk_store,
         warps * (passed + stored) + latency,
         np.where(
-            epilogue.shared_passes > 0,
+            results.shared_passes > 0,
             np.maximum(in_step, queue(most) + in_step / passes),
             np.maximum(own + (together - 1) * most / passes, queue(most) + own / passes),
         ),
     )
-    own = np.where(epilogue.shared_passes > 0, in_step, own)
+    own = np.where(results.shared_passes > 0, in_step, own)
     sums = 2 * warps * summed + np.where(sliced, latency, 0.0)
     return np.asarray(sums + fixup + ended), np.asarray(sums / ctas + fixup + own), warps * stored
 
 
-def _computed(machine: Machine, epilogue: Columns[Epilogue]) -> Array:
+def _computed(machine: Machine, schedules: Columns[Schedule]) -> Array:
     """What a warp's instructions around the passes of its results take of the pipes."""
     rates = {pipe.name: pipe.instructions_per_cycle for pipe in machine.pipes}
-    alu, sfu = epilogue.storing_alu / rates["alu"], epilogue.storing_sfu / rates["sfu"]
-    return np.asarray(epilogue.scaling_fma / rates["fma"] + np.maximum(alu, sfu))
+    alu, sfu = (count / rates[pipe] for pipe, count in schedules.storing.items())
+    return np.asarray(schedules.kernel.results.scaling_fma / rates["fma"] + np.maximum(alu, sfu))
 
 
 def _largest(*columns: Array) -> Array:

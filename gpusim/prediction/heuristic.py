@@ -97,13 +97,13 @@ def features_of(plans: GemmPlans) -> dict[Feature, Array]:
     they are.
     """
     choices = plans.choices
-    kernels, problems, main = plans.kernels, plans.chosen_for, plans.main
+    kernels, problems, main = plans.main.kernel, plans.chosen_for, plans.main
     tile_m, tile_n = kernels.tile
     m, n = problems.m.astype(float), problems.n.astype(float)
     rows, columns = np.minimum(tile_m, m), np.minimum(tile_n, n)
     tall = elementwise(math.log, tile_m / tile_n)
     tiles = main.grid.x * tile_m * main.grid.y * tile_n
-    slots = plans.table.gpu.sm.count * kernels.resident_ctas
+    slots = plans.table.gpu.sm.count * kernels.occupancy.ctas
     return {
         "tile_intensity": elementwise(math.log, rows * columns / (rows + columns)),
         "tile_area": elementwise(math.log, tile_m * tile_n / (64 * 64)),
@@ -150,7 +150,7 @@ def _families_of(plans: GemmPlans) -> Array:
 @lru_cache(maxsize=256)
 def _families(table: Keyed[KernelTable]) -> tuple[Array, Array]:
     """Number of each kernel's family in single and in batched products."""
-    pieces = table.record[:].vector_bytes > 0
+    pieces = table.record[:].loop.vector_bytes > 0
     loops = [_loop(kernel) for kernel in table.record.kernels]
     kinds = [f"{kind}_unaligned" if kind == "mma" and part else kind for kind, part in zip(loops, pieces, strict=True)]
     numbers = {kind: number for number, kind in enumerate((*WEIGHTED, "direct"))}

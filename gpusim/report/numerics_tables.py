@@ -31,7 +31,7 @@ def numerics_object(
         "accumulate": gemm.accumulate,
         "kernel": plan.name,
         "instruction": plan.kernel.family.instruction,
-        "instruction_k": plan.main.instruction.shape[2],
+        "instruction_k": plan.instruction.shape[2],
         "tile_k": plan.kernel.tile_k,
         "warps_k": plan.kernel.warps_k,
         "split_k": plan.split_k,

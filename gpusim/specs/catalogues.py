@@ -47,7 +47,7 @@ def catalogue_files(names: Iterable[str], folders: Sequence[Path], beside: Path)
 
 
 def load_kernels(paths: Iterable[Path], cuda: int | None = None) -> tuple[Kernel, ...]:
-    """Kernels of catalogues, in the order of the files.
+    """Kernels of catalogues for matrix multiplications, in the order of the files.
 
     Args:
         cuda: major version of CUDA whose library has them; None for the newest.
@@ -65,7 +65,7 @@ def load_older_kernels(paths: Iterable[Path]) -> tuple[Kernel, ...]:
 
 def load_convolution_kernels(paths: Iterable[Path], cuda: int | None = None) -> tuple[Kernel, ...]:
     """As :func:`load_kernels`, of convolutions."""
-    return _kernels_of_files(tuple((path, read_yaml(path).sha256) for path in paths), cuda, "convolution_families")
+    return _kernels_of_files(tuple((path, read_yaml(path).sha256) for path in paths), cuda, convolving=True)
 
 
 def load_convolution_algorithms(paths: Iterable[Path], cuda: int | None = None) -> tuple[ConvolutionAlgorithm, ...]:
@@ -100,18 +100,18 @@ def load_attention_kernels(paths: Iterable[Path]) -> tuple[AttentionKernel, ...]
 
 @lru_cache(maxsize=64)
 def _kernels_of_files(
-    files: tuple[tuple[Path, str], ...], cuda: int | None, key: str = "families", *, older: bool = False
+    files: tuple[tuple[Path, str], ...], cuda: int | None, *, convolving: bool = False, older: bool = False
 ) -> tuple[Kernel, ...]:
     catalogues = {path: _catalogue_of_file(path, sha256) for path, sha256 in files}
     reduction = next((one.split_k_reduction for one in catalogues.values() if one.split_k_reduction), None)
-    families = {path: getattr(catalogue, key) for path, catalogue in catalogues.items()}
-    for path, of_file in families.items():
-        for index, family in enumerate(of_file):
+    for path, catalogue in catalogues.items():
+        for index, family in enumerate(catalogue.families):
             if "reduce" in family.split_k and reduction is None:
                 problem = "'reduce' needs a second kernel; add split_k_reduction to kernel_catalogues"
-                raise SpecError(str(read_yaml(path).error(f"{key}.{index}.split_k", problem)))
-    kernels = (kernel for of_file in families.values() for kernel in kernels_of(of_file, reduction))
-    return tuple(kernel for kernel in kernels if kernel.family.is_of(cuda) is not older)
+                raise SpecError(str(read_yaml(path).error(f"families.{index}.split_k", problem)))
+    families = (family for catalogue in catalogues.values() for family in catalogue.families)
+    chosen = (one for one in families if bool(one.convolution) is convolving and one.is_of(cuda) is not older)
+    return kernels_of(chosen, reduction)
 
 
 @lru_cache(maxsize=64)

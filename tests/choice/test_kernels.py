@@ -146,7 +146,7 @@ def test_a_tile_may_be_two_kernels_that_read_different_layouts(tile: str, quicke
     for kernel in of_tile:
         gemm = Gemm(1024, 1024, 1024, Dtype.FP32, layout=kernel.layouts[0])
         launch = plan(arch, gemm, kernel).main
-        steps[kernel.layouts[0]] = launch.step.pipe_slots - launch.step.mma_instructions
+        steps[kernel.layouts[0]] = launch.step.pipe_slots - launch.kernel.loop.mma_instructions
     assert steps[quicker] / steps[slower] == pytest.approx(shares[quicker] / shares[slower])
 
 
@@ -166,7 +166,7 @@ def test_what_moving_an_element_takes_of_the_pipe_does_not_depend_on_how_wide_it
     arch, kernels = kernels_of(board)
     kernel = next(one for one in kernels if one.label == "ffma_128x128x8" and layout in one.layouts)
     launch = plan(arch, Gemm(1024, width, 1024, Dtype.FP32, layout=layout), kernel).main
-    lost = (launch.step.pipe_slots - launch.step.mma_instructions) * kernel.warps
+    lost = (launch.step.pipe_slots - launch.kernel.loop.mma_instructions) * kernel.warps
     elements = 8 * rows  # of a step: of one round of CTAs, the largest tile ends last
     slots = arch.load_store.staging_fma_slots * kernel.fill_pipe_share
     assert lost == pytest.approx(elements / 32 * slots)
@@ -246,7 +246,7 @@ def test_half_precision_kernels_of_turing_hold_one_step_and_wait_in_registers(
     )
     assert kernel.shared_bytes(16, 16) == shared_bytes
     gemm = Gemm(4096, 4096, 4096, Dtype.FP16, layout="tn", order="column")
-    assert plan(gpu, gemm, kernel).main.occupancy.ctas == (1 if tile[0] == 256 else 2)
+    assert plan(gpu, gemm, kernel).main.kernel.occupancy.ctas == (1 if tile[0] == 256 else 2)
 
 
 FAMILY = """\
@@ -293,6 +293,16 @@ def test_a_catalogue_of_ones_own_is_found(tmp_path: Path, monkeypatch: pytest.Mo
     written(tmp_path, monkeypatch, "good_catalogue", FAMILY)
     names = [kernel.printed_name("nt", Dtype.FP32) for kernel in load_kernels(named("good_catalogue"))]
     assert names == ["mine_64x64_nt", "mine_32x32_nt"]
+    assert not load_convolution_kernels(named("good_catalogue"))
+
+
+def test_a_family_with_traits_of_convolutions_is_for_these_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    convolving = FAMILY.replace("split_k: []", "split_k: []\n    convolution: {ops: [conv_fwd], images: nchw}")
+    written(tmp_path, monkeypatch, "convolving_catalogue", convolving)
+    assert not load_kernels(named("convolving_catalogue"))
+    assert len(load_convolution_kernels(named("convolving_catalogue"))) == 2
 
 
 # A right text of FAMILY, a wrong one in its place, and what the one line says: line, key path, problem.
@@ -347,6 +357,17 @@ MALFORMED = [
         WGMMA_LOOP,
         "2: families.0: warps [2, 2, 1] of tile [64, 64, 8] are not whole warpgroups",
     ),
+    (
+        "split_k: []",
+        "split_k: []\n    convolution: {images: nhwc}",
+        "16: families.0.convolution.ops: Field required",
+    ),
+    (
+        "split_k: []",
+        "split_k: []\n    convolution:\n      ops: [conv_fwd]\n      images: nhcw",
+        "18: families.0.convolution.images: Input should be 'nchw' or 'nhwc'",
+    ),
+    ("split_k: []", "split_k: []\n    max_taps: 1", "16: families.0.max_taps: Extra inputs are not permitted"),
     ("load_bytes: 16", "load_bytes: many", "9: families.0.main_loop.load_bytes: Input should be a valid integer"),
     (
         "pipelined: true",

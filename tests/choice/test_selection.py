@@ -217,7 +217,7 @@ def test_an_a100_has_a_kernel_for_each_alignment_that_profiles_show(k: int, dtyp
 def test_cuda_cores_are_considered_for_operands_that_are_not_aligned() -> None:
     arch = load_spec("V100-SXM2-16GB").system
     odd, aligned = (ranked_plans(arch, Gemm(512, n, 512, Dtype.FP16, layout="nn")) for n in (511, 512))
-    units = [{one.plan.main.instruction.unit for one in those} for those in (odd, aligned)]
+    units = [{one.plan.instruction.unit for one in those} for those in (odd, aligned)]
     assert units == [{"cuda", "tensor"}, {"tensor"}]
 
 
@@ -259,7 +259,7 @@ def test_fp16_runs_on_cuda_cores_where_they_are_asked_for_and_only_there(name: s
     for m in (1, 2, 512):
         gemm = Gemm(m, 512, 512, Dtype.FP16)
         asked = ranked_plans(arch, gemm, Options(unit="cuda"))
-        assert {one.plan.main.instruction.unit for one in asked} == {"cuda"}
+        assert {one.plan.instruction.unit for one in asked} == {"cuda"}
         matrix = {one.plan.kernel.family.name for one in ranked_plans(arch, gemm)}
         assert not any("fp16_sgemm" in one for one in matrix)
 

@@ -197,9 +197,10 @@ def test_metadata_travels_through_every_level() -> None:
     assert (launch.grid.extents, launch.steps) == ((2, 4, 1), 16)
     assert launch.step.l2_bytes == 128 * 64 * (9 + 16) / 8
     assert launch.step.shared_write_bytes == 2 * launch.step.l2_bytes  # two sectors a cycle, of a port of four
-    assert launch.step.operand_bytes == 64 * 64 * (9 + 16) / 8  # a warp's 64 x 64 of 2 x 2
+    assert launch.kernel.loop.operand_bytes == 64 * 64 * (9 + 16) / 8  # a warp's 64 x 64 of 2 x 2
     assert launch.traffic.dram_read_bytes == 1024 * (256 * 9 + 512 * 16) / 8
-    bounds = bounds_us(A100.gpu, gemm, launch.instruction, 1000.0, warm=False, tile=TileFacts(128, 128, staged=True))
+    instruction, tile = launch.kernel.instruction, TileFacts(128, 128, staged=True)
+    bounds = bounds_us(A100.gpu, gemm, instruction, 1000.0, warm=False, tile=tile)
     assert bounds["dram"] == pytest.approx(1024 * (256 * 9 + 512 * 16) / 8 / 1555e3)
     # A for each of 4 columns of tiles, B for each of 2 rows; written and read once at 108 x 128 B/cycle
     staged = 1024 * (4 * 256 * 9 + 2 * 512 * 16) / 8
@@ -296,11 +297,11 @@ def test_fp64_on_tensor_cores_is_twice_cuda_cores() -> None:
 def test_filling_shared_memory_takes_nothing_of_the_fp64_pipe(name: str) -> None:
     arch = unfitted(name)
     fp64, fp32 = (
-        plan(arch.gpu, square(1024, dtype), kernel_of(arch, instruction, (128, 128))).main.step
+        plan(arch.gpu, square(1024, dtype), kernel_of(arch, instruction, (128, 128))).main
         for dtype, instruction in ((Dtype.FP64, "dfma"), (Dtype.FP32, "ffma"))
     )
-    assert fp64.pipe_slots == fp64.mma_instructions
-    assert fp32.pipe_slots > fp32.mma_instructions
+    assert fp64.step.pipe_slots == fp64.kernel.loop.mma_instructions
+    assert fp32.step.pipe_slots > fp32.kernel.loop.mma_instructions
 
 
 def test_int8_on_a_volta_is_four_times_fp32_by_dp4a_where_arithmetic_binds() -> None:
@@ -338,7 +339,7 @@ H100 = unfitted("H100-SXM5-80GB")
 def operand_cycles(kernel: Kernel, gemm: Gemm) -> float:
     """Cycles in which shared memory delivers what a warpgroup's step multiplies."""
     launch = plan(H100.gpu, gemm, kernel).main
-    return 4 * launch.step.operand_bytes / H100.gpu.shared_memory.bandwidth_bytes_per_cycle
+    return 4 * launch.kernel.loop.operand_bytes / H100.gpu.shared_memory.bandwidth_bytes_per_cycle
 
 
 def test_a_sparse_wgmma_waits_for_shared_memory_as_long_as_was_measured() -> None:

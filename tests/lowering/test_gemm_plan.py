@@ -75,14 +75,14 @@ def test_a_step_of_one_cta_by_hand() -> None:
     launch = planned.main
     assert launch.step.l2_bytes == (128 + 128) * 32 * 2
     # 4 warps of 64 x 64 x 32, instructions of 16 x 16 x 4: 4 x 4 x 8 in 8 slices of k
-    assert (launch.warps, launch.step.mma_instructions, launch.step.k_groups) == (4, 128, 8)
+    assert (launch.warps, launch.kernel.loop.mma_instructions, launch.kernel.loop.k_groups) == (4, 128, 8)
     assert (
-        launch.step.operand_bytes == 2 * (64 + 64) * 32 * 2
+        launch.kernel.loop.operand_bytes == 2 * (64 + 64) * 32 * 2
     )  # a warp reads its rows and columns into two threads each
     assert launch.step.shared_write_bytes == (128 + 128) * 32 * 2
     assert launch.store_bytes == 128 * 128 * 2
     # 64 x 64 tiles of 128 x 128 on 80 SMs with 2 CTAs each (232 registers: 2 warps a sub-partition)
-    assert launch.occupancy.ctas == 2
+    assert launch.kernel.occupancy.ctas == 2
     assert planned.totals[0].waves(V100.gpu) == 64 / 160
     assert launch.ctas_on_busiest_sm(V100.gpu) == 1
 
@@ -92,8 +92,8 @@ def test_a_thread_of_a_cuda_core_tile_reads_the_rows_and_columns_of_its_square()
     # what lanes share passes the port together
     launch = plan(V100.gpu, Gemm(1024, 1024, 1024, Dtype.FP32), kernel(V100, VOLTA_SGEMM)).main
     alone = (8 + 8) * 4 * 32 * 8
-    assert launch.step.operand_bytes == pytest.approx(alone * V100.gpu.shared_memory.broadcast_fraction)
-    assert launch.step.mma_instructions == 64 * 8
+    assert launch.kernel.loop.operand_bytes == pytest.approx(alone * V100.gpu.shared_memory.broadcast_fraction)
+    assert launch.kernel.loop.mma_instructions == 64 * 8
 
 
 # Laws
@@ -207,7 +207,8 @@ def test_shared_bytes_are_data_whatever_the_width_of_the_port() -> None:
     # operands along k are stored element by element, halves at half of the port's width: port time, not data
     hgemm = "cutlass_simt_hgemm_128x64_8x2_tn_align1"
     launch = plan(V100.gpu, Gemm(512, 512, 512, Dtype.FP16, layout="tn"), kernel(V100, hgemm)).main
-    staged = (launch.shared_bytes / launch.ctas / launch.steps) - launch.math_warps * launch.step.operand_bytes
+    used = launch.kernel
+    staged = (launch.shared_bytes / launch.ctas / launch.steps) - used.math_warps * used.loop.operand_bytes
     assert staged == pytest.approx((128 + 64) * 8 * 2)
     assert launch.shared_port_bytes - launch.shared_bytes == pytest.approx(launch.ctas * launch.steps * staged)
 
@@ -342,4 +343,5 @@ def test_reported_shared_memory_limits_ctas_where_it_is_more_than_the_stages_tak
     v100 = load_spec("V100-SXM2-16GB", cuda=10).system
     used = next(one for one in v100.library.kernels if "sgemm_32x32_sliced1x4" in one.printed_name("tn", Dtype.FP32))
     main = plan(v100.gpu, Gemm(32, 1000, 2048, Dtype.FP32), used).main
-    assert (main.occupancy.ctas, main.occupancy.limiter) == (3, "shared_memory")  # of 32 KiB; two stages take 16
+    resident = main.kernel.occupancy
+    assert (resident.ctas, resident.limiter) == (3, "shared_memory")  # of 32 KiB; two stages take 16

@@ -136,8 +136,8 @@ def test_results_pass_through_shared_memory_a_few_rows_at_a_time(
     for latency in (0.0, 100.0):
         shared = arch.gpu.shared_memory.model_copy(update={"epilogue_pass_cycles": latency})
         slower = with_gpu(arch, shared_memory=shared)
-        epilogue = plan(slower.gpu, Gemm(1024, 1024, 1024, dtype), kernel(slower, name)).main.epilogue
-        cycles.append(epilogue.shared_pass_cycles)
+        main = plan(slower.gpu, Gemm(1024, 1024, 1024, dtype), kernel(slower, name)).main
+        cycles.append(main.kernel.results.shared_pass_cycles)
     assert cycles[1] - cycles[0] == 100.0 * passes
 
 
@@ -155,7 +155,7 @@ def test_kernels_of_volta_ask_for_c_a_pass_before_they_add_it(
     planned = plan(board.gpu, Gemm(256, 128, 64, dtype, beta=1.0), kernel(board, name))
     epilogue = [type(op) for op in flat(program_of(planned))]
     epilogue = epilogue[epilogue.index(Drain) :]
-    passes = planned.main.epilogue.shared_passes
+    passes = planned.main.kernel.results.shared_passes
     assert passes > 1
     assert [epilogue.count(kind) for kind in (Load, WaitLoad, Store)] == [passes] * 3
     asked, first_pass = epilogue.index(Load), epilogue.index(StoreShared)
@@ -197,9 +197,9 @@ def test_results_are_converted_where_they_are_stored_in_fewer_bits(split: int, o
     # Volta converts the results of a thread one by one (F2F), 32 in a pass; partial sums are stored as the result is.
     gemm = Gemm(1024, 1024, 1024, Dtype.FP16, output=output)
     planned = plan(V100.gpu, gemm, kernel(V100, VOLTA_HGEMM), split, "reduce")
-    epilogue = planned.main.epilogue
-    assert epilogue.storing_sfu / epilogue.shared_passes == conversions
-    assert epilogue.scaling_fma / epilogue.shared_passes == 32.0
+    results = planned.main.kernel.results
+    assert planned.main.storing["sfu"] / results.shared_passes == conversions
+    assert results.scaling_fma / results.shared_passes == 32.0
 
 
 @pytest.mark.parametrize(("n", "torn"), [(1024, 0.0), (1020, 0.5), (1022, 0.75), (1021, 0.875)])
@@ -268,7 +268,7 @@ def test_splitting_inside_the_kernel_passes_partial_sums_down_a_chain() -> None:
     assert len(planned.schedules) == 1
     launch = planned.main
     assert [op.times for op in flat(program_of(planned)) if isinstance(op, SplitKFixup)] == [3]
-    assert launch.epilogue.fixup_bytes * launch.math_warps == 128 * 64 * 4
+    assert launch.epilogue.fixup_bytes * launch.kernel.math_warps == 128 * 64 * 4
     assert launch.ctas * launch.store_bytes == 256 * 512 * 4  # one of the four writes C
 
 
@@ -308,9 +308,9 @@ def test_programs_load_and_multiply_what_their_schedule_says(
                     shared += warps * times * op.operand_bytes
                 case Store():
                     stored += warps * times * op.size_bytes
-        steps, step = schedule.steps, schedule.step
+        steps, step, used = schedule.steps, schedule.step, schedule.kernel
         assert launch.ctas * asked == pytest.approx(schedule.traffic.l2_read_bytes)
         assert port == pytest.approx(steps * step.port_bytes)
-        assert mma == pytest.approx(steps * schedule.math_warps * step.mma_instructions)
-        assert shared == pytest.approx(steps * schedule.math_warps * step.operand_bytes)
+        assert mma == pytest.approx(steps * used.math_warps * used.loop.mma_instructions)
+        assert shared == pytest.approx(steps * used.math_warps * used.loop.operand_bytes)
         assert stored == pytest.approx(schedule.store_bytes)

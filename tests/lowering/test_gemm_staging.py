@@ -93,10 +93,10 @@ def test_shared_memory_and_l1_are_as_busy_as_profiles_of_a_v100_show(
     # Nsight Compute on a V100 (CUDA 12, FP16): busiest unit of the SM, and of its memory [%], of cuBLAS
     name = f"volta_fp16_s884gemm_fp16_{tile}_ldg8_f2f_tn"
     launch = plan(V100.gpu, Gemm(8192, 8192, 8192, Dtype.FP16), kernel(V100, name)).main
-    step = launch.step
-    port_bytes = step.port_bytes + step.shared_write_bytes + launch.math_warps * step.operand_bytes
+    step, used = launch.step, launch.kernel
+    port_bytes = step.port_bytes + step.shared_write_bytes + used.math_warps * used.loop.operand_bytes
     port_cycles = port_bytes / V100.gpu.shared_memory.bandwidth_bytes_per_cycle
-    tensor_cycles = launch.math_warps / 4 * step.mma_instructions * launch.instruction.issue_interval_cycles
+    tensor_cycles = used.math_warps / 4 * used.loop.mma_instructions * used.instruction.issue_interval_cycles
     assert port_cycles / tensor_cycles == pytest.approx(memory_busy / tensor_busy, rel=0.06)
 
 
@@ -136,5 +136,5 @@ def test_warps_round_fp32_to_tf32_and_read_what_does_not_lie_along_k_one_by_one(
     gemm = Gemm(2048, 2048, 2048, Dtype.TF32, layout=layout)
     name = f"cutlass_80_tensorop_s1688gemm_{tile}_{layout}_align4"
     chosen = next(one for one in A100.library.kernels if one.printed_name(layout, Dtype.TF32) == name)
-    step = plan(A100.gpu, gemm, chosen).main.step
-    assert step.issue_slots - step.mma_instructions == pytest.approx(counted, rel=0.05)
+    main = plan(A100.gpu, gemm, chosen).main
+    assert main.step.issue_slots - main.kernel.loop.mma_instructions == pytest.approx(counted, rel=0.05)

@@ -358,7 +358,8 @@ def test_multiplies_on_the_pipes_are_those_of_the_sms_warps() -> None:
     main = chosen_plan("t4", SMALL, result.kernel).main
     on_tensor_cores = [event for event in trace.complete if trace.names[event["tid"]].endswith("Tensor Core")]
     heard = sum(event["args"]["instructions"] for event in on_tensor_cores)
-    assert heard == main.ctas_on_busiest_sm(arch.gpu) * main.math_warps * main.steps * main.step.mma_instructions
+    used = main.kernel
+    assert heard == main.ctas_on_busiest_sm(arch.gpu) * used.math_warps * main.steps * used.loop.mma_instructions
 
 
 def test_a_huge_product_is_traced_by_playing_what_repeats_once() -> None:

@@ -73,7 +73,7 @@ def test_every_product_of_a_sum_is_added_once_and_only_once(one: tuple[System, K
     order = order_of(planned, k, dtype.bits)
     taken = sorted(chain.from_iterable(range(start, stop) for start, stop in slices(order)))
     assert taken == list(range(k))
-    assert all(stop - start <= planned.main.instruction.shape[2] for start, stop in slices(order))
+    assert all(stop - start <= planned.instruction.shape[2] for start, stop in slices(order))
     assert len(order.chains) == split_k
 
 

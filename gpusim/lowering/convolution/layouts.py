@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gpusim.library.catalogue import Family, Kernel
+from gpusim.library.convolution_traits import ConvolutionTraits
 from gpusim.lowering.convolution.transforms import Stack, Surroundings, Transform
 from gpusim.lowering.gemm.gathered import ImplicitProduct
 from gpusim.lowering.gemm.problem import Product
@@ -24,40 +24,39 @@ class Form:
     after: tuple[Transform, ...]
 
 
-def form_of(around: Surroundings, operator: Convolution, kernel: Kernel) -> Form:
-    """The form of a convolution for a kernel and all others with the same images, alignment and launches before it."""
-    family = kernel.family
-    shape = _merged(operator.shape, family.merged_channels or 0)
-    unit = (kernel.alignment or 1) * shape.groups
+def form_of(around: Surroundings, operator: Convolution, traits: ConvolutionTraits, alignment: int | None) -> Form:
+    """The form of a convolution for kernels that load ``alignment`` channels at once."""
+    shape = _merged(operator.shape, traits.merged_channels or 0)
+    unit = (alignment or 1) * shape.groups
     padded = replace(
         shape,
         channels=ceil_div(shape.channels, unit) * unit,
         filters=ceil_div(shape.filters, unit) * unit,
     )
-    images = family.images or operator.layout
-    gradients = operator.layout if family.gradients_as_stored else images
+    images = traits.images
+    gradients = operator.layout if traits.gradients_as_stored else images
     product = replace(operator, shape=padded, layout=images)
     read, written = _stacks(operator, product.shape)
-    before = _launches_before(around, operator, family, read, (images, gradients))
+    before = _launches_before(around, operator, traits, read, (images, gradients))
     after = []
-    if family.writes:
-        written = replace(written, kernel_bytes=family.writes.bits / 8)
+    if traits.result:
+        written = replace(written, kernel_bytes=traits.result.bits / 8)
     around = around.after_product(written.padded_bytes)
-    if images != operator.layout and written.pixels > 1 and not family.transposes_result:
+    if images != operator.layout and written.pixels > 1 and not traits.transposes_result:
         after = [around.transposition(written, to_channels_last=False)]
-    elif family.writes:
+    elif traits.result:
         after = [around.conversion(written)]
     elif written.padded_channels != written.channels:
         after = [around.padding(written)]
-    split_k, longest_k = _splits(shape, family.pixels_per_split)
-    implicit = ImplicitProduct(
-        product, family.walks_taps_as_one, gradients, family.writes, split_k, longest_k, family.scatters
-    )
-    return Form(implicit, tuple(before), tuple(after))
+    return Form(ImplicitProduct(product, traits, gradients), tuple(before), tuple(after))
 
 
 def _launches_before(
-    around: Surroundings, operator: Convolution, family: Family, read: tuple[Stack, Stack], layouts: tuple[str, str]
+    around: Surroundings,
+    operator: Convolution,
+    traits: ConvolutionTraits,
+    read: tuple[Stack, Stack],
+    layouts: tuple[str, str],
 ) -> list[Transform]:
     """What runs before the product, each launch in the L2 that the one before it leaves.
 
@@ -69,9 +68,9 @@ def _launches_before(
     def here() -> Surroundings:
         return around.after(made[-1]) if made else around
 
-    if family.offsets_kernel:
+    if traits.offsets_kernel:
         rows, columns = operator.shape.output
-        made.append(here().offsets(family.offsets_kernel, rows * columns))
+        made.append(here().offsets(traits.offsets_kernel, rows * columns))
     # The gradient of the filters is computed from images and from the results' gradient, in this order.
     for one, layout in zip(read, layouts, strict=True):
         # cuDNN rounds to TF32 what it transposes, and passes filters of one tap through the same kernel.
@@ -79,20 +78,9 @@ def _launches_before(
             made.append(here().transposition(one, to_channels_last=True))
         elif one.padded_channels != one.channels:
             made.append(here().padding(one))
-    if family.clears_result or _leaves_gaps(operator):
+    if traits.adds_to_result or _leaves_gaps(operator):
         made.append(here().zeros(operator.result_bytes))
     return made
-
-
-def _splits(shape: ConvolutionShape, pixels: int | str | None) -> tuple[int | None, int | None]:
-    """Parts of all pixels for CTAs of a gradient of filters, and pixels of the largest, where the kernel says so."""
-    rows, columns = shape.output
-    match pixels:
-        case "row":
-            return rows, None
-        case int():
-            return shape.images * ceil_div(rows * columns, pixels), min(rows * columns, pixels)
-    return None, None
 
 
 def _merged(shape: ConvolutionShape, channels: int) -> ConvolutionShape:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
-from gpusim.library.main_loops import MmaLoop, Pipes, SimtLoop
+from gpusim.library.main_loops import MmaLoop, Pipes, SimtLoop, WgmmaLoop
 from gpusim.lowering.columns import Array, Columns
+from gpusim.lowering.gemm.kernel_facts import WIDE_SHARED_BYTES, ResultPasses
 from gpusim.lowering.gemm.problem import Problems, Tiles
-from gpusim.lowering.gemm.turn import WIDE_SHARED_BYTES
+from gpusim.lowering.gemm.schedule import Epilogue, Schedule
 from gpusim.lowering.locality import survival_fractions
 from gpusim.lowering.operand import SECTOR_BYTES, access_bytes
-from gpusim.lowering.schedule import Epilogue, Schedule
 from gpusim.program import (
     Alu,
     Barrier,
@@ -57,84 +57,45 @@ stores 0.98 of what L2 holds; its A100 products do not, and store 0.4.
 """
 
 
-def pass_rows(kernel: Kernel) -> int:
-    """Rows of a warp's results that pass through shared memory at once; 0 where all do, or none does."""
-    loop = kernel.family.main_loop
-    return loop.epilogue_pass_rows.value if isinstance(loop, SimtLoop | MmaLoop) else 0
+def results_of(gpu: Gpu, kernel: Kernel) -> ResultPasses:
+    """How a warp's results go to memory, with what the catalogue counts for each of them.
 
-
-def shared_passes(kernel: Kernel) -> int:
-    """Passes of a warp's results through shared memory, one after the other.
-
-    A few rows at a time, and other CTAs may use the port meanwhile; the TMA stores a tile at once.
+    The CTAs of a split-K chain go through their passes one after the other. Kernels of CUTLASS wait for the partial
+    sums of the CTA before them, go through their whole epilogue with these as C, which each pass reads, and pass on
+    (include/cutlass/gemm/kernel/gemm.h, kSplitKSerial). So do the CUDA-core kernels of cuBLAS, which ask for what a
+    pass adds in the pass before (SASS of volta_sgemm, 10.2): a pass takes the latency of L2. Others add partial sums up
+    in registers before the epilogue.
     """
-    rows = pass_rows(kernel)
-    return math.ceil(kernel.tile_n / kernel.warps_n / rows) if kernel.family.stores_result and rows else 0
-
-
-@dataclass(frozen=True, slots=True)
-class PassedResults:
-    """Instructions of a warp around the passes of all its results through shared memory; nothing where none passes."""
-
-    epilogue_setup_cycles: float = 0.0
-    scaling_fma: float = 0.0
-    storing_alu: float = 0.0
-    storing_sfu: float = 0.0
-    converting_alu: float = 0.0
-    """Besides, where results are stored in fewer bits than they were added up in."""
-    converting_sfu: float = 0.0
-    adding_fma: float = 0.0
-    """Besides, where C is read."""
-    adding_alu: float = 0.0
-
-
-def passed_results(gpu: Gpu, kernel: Kernel) -> PassedResults:
-    """What the catalogue counts for each result, for those of a warp."""
-    loop = kernel.family.main_loop
-    if not (isinstance(loop, SimtLoop | MmaLoop) and shared_passes(kernel)):
-        return PassedResults()
+    family, loop = kernel.family, kernel.family.main_loop
+    if not isinstance(loop, SimtLoop | MmaLoop):
+        bulk = isinstance(loop, WgmmaLoop)
+        return ResultPasses(bulk_store=bulk, in_shared_memory=bulk and family.stores_result)
+    # A few rows pass at a time, and other CTAs may use the port meanwhile; the TMA stores a tile at once.
+    rows = kernel.tile_n / kernel.warps_n
+    passes = math.ceil(rows / loop.epilogue_pass_rows.value) if family.stores_result else 0
+    pass_cycles = gpu.shared_memory.epilogue_pass_cycles if isinstance(loop, MmaLoop) else 0.0
     setup = loop.epilogue_setup_instructions
     stored, converted = (
         cited.value if cited else Pipes() for cited in (loop.result_instructions, loop.conversion_instructions)
     )
     added = loop.c_instructions.value if loop.c_instructions else ADDED
-    results = kernel.tile_m * kernel.tile_n / kernel.threads
-    return PassedResults(
-        epilogue_setup_cycles=setup.value * gpu.instructions["ffma"].latency_cycles if setup else 0.0,
-        scaling_fma=results * stored.fma,
-        storing_alu=results * stored.alu,
-        storing_sfu=results * stored.sfu,
-        converting_alu=results * converted.alu,
-        converting_sfu=results * converted.sfu,
-        adding_fma=results * added.fma,
-        adding_alu=results * added.alu,
+    passing = kernel.tile_m * kernel.tile_n / kernel.threads if passes else 0.0
+    return ResultPasses(
+        stores_elements=isinstance(loop, SimtLoop),
+        in_shared_memory=passes > 0,
+        shared_passes=passes,
+        shared_pass_cycles=passes * pass_cycles,
+        address_cycles=setup.value * gpu.instructions["ffma"].latency_cycles if setup and passes else 0.0,
+        chained_cycles=passes * (pass_cycles + gpu.l2.latency_cycles),
+        scaling_fma=passing * stored.fma,
+        storing_alu=passing * stored.alu,
+        storing_sfu=passing * stored.sfu,
+        converting_alu=passing * converted.alu,
+        converting_sfu=passing * converted.sfu,
+        adding_fma=passing * added.fma,
+        adding_alu=passing * added.alu,
+        c_ahead=loop.c_instructions is not None,
     )
-
-
-def asks_for_c_ahead(kernel: Kernel) -> bool:
-    """Whether it asks for what a pass adds of C in the pass before: kernels of cuBLAS do."""
-    loop = kernel.family.main_loop
-    return isinstance(loop, SimtLoop | MmaLoop) and loop.c_instructions is not None
-
-
-def chained_cycles(gpu: Gpu, kernel: Kernel) -> float:
-    """What a CTA of a split-K chain does after its predecessor and before its successor, all in a row.
-
-    Kernels of CUTLASS wait for the partial sums of the CTA before them, go through their whole epilogue with these as
-    C, which each pass reads, and pass on (include/cutlass/gemm/kernel/gemm.h, kSplitKSerial). So do the CUDA-core
-    kernels of cuBLAS, which ask for what a pass adds in the pass before (SASS of volta_sgemm, 10.2): a pass takes the
-    latency of L2. Others add partial sums up in registers before the epilogue.
-    """
-    loop = kernel.family.main_loop
-    if not isinstance(loop, MmaLoop | SimtLoop):
-        return 0.0
-    pass_cycles = gpu.shared_memory.epilogue_pass_cycles if isinstance(loop, MmaLoop) else 0.0
-    return shared_passes(kernel) * (pass_cycles + gpu.l2.latency_cycles)
-
-
-def stores_elements(kernel: Kernel) -> bool:
-    """Threads store single results, so that a warp stores a run of a row: CUDA-core kernels do."""
-    return isinstance(kernel.family.main_loop, SimtLoop)
 
 
 def epilogue_of(
@@ -151,41 +112,30 @@ def epilogue_of(
     """What math warps do at the end of a tile.
 
     Args:
-        kernels: columns of :class:`gpusim.lowering.gemm.kernel_table.KernelRow`, a row for each problem.
+        kernels: columns of :class:`gpusim.lowering.gemm.kernel_facts.KernelFacts`, a row for each problem.
         result_bytes: of an element as the kernel writes it [B].
         stored_bytes: what the average CTA stores [B].
         fixup_times: partners of a split-K fix-up within the kernel.
         chain: those of them that go through their epilogues while the CTA waits.
         c_bytes: what the average CTA reads of C, in the sectors that it touches [B].
     """
-    results = tiles.rows[0] * tiles.rows[1]
-    store_bytes = stored_bytes / kernels.warps
+    results, passes = tiles.rows[0] * tiles.rows[1], kernels.results
     largest = tiles.sm_rows[0] * tiles.sm_rows[1] / results
     # Warpgroups round their results before they pass shared memory (stmatrix), others after.
-    passed = np.where(kernels.bulk_store, result_bytes, problems.accumulator_bytes)
-    tile_bytes = kernels.tile[0] * kernels.tile[1] * passed / kernels.warps
+    passed = np.where(passes.bulk_store, result_bytes, problems.accumulator_bytes)
+    tile_bytes = kernels.tile[0] * kernels.tile[1] * passed / kernels.math_warps
     width = store_width_bytes(kernels, problems, result_bytes)
-    converts = result_bytes < problems.accumulator_bytes
     return Columns(
         Epilogue,
         warps_k_bytes=tile_bytes * (kernels.warps_k - 1),
-        fixup_bytes=results * problems.accumulator_bytes / kernels.warps,
+        fixup_bytes=results * problems.accumulator_bytes / kernels.math_warps,
         fixup_times=fixup_times,
-        shared_passes=kernels.shared_passes,
-        shared_pass_bytes=np.where(kernels.passes_shared, tile_bytes, 0.0),
-        shared_pass_cycles=kernels.shared_pass_cycles,
-        setup_cycles=kernels.epilogue_setup_cycles + chain * kernels.chained_cycles,
-        scaling_fma=kernels.scaling_fma,
-        storing_alu=kernels.storing_alu + np.where(converts, kernels.converting_alu, 0.0),
-        storing_sfu=kernels.storing_sfu + np.where(converts, kernels.converting_sfu, 0.0),
-        store_bytes=store_bytes,
-        store_instructions=np.maximum(1.0, largest * store_bytes / (gpu.sm.warp_size * width)),
+        setup_cycles=passes.address_cycles + chain * passes.chained_cycles,
+        shared_pass_bytes=np.where(passes.in_shared_memory, tile_bytes, 0.0),
+        converts=result_bytes < problems.accumulator_bytes,
+        store_instructions=np.maximum(1.0, largest * (stored_bytes / kernels.math_warps) / (gpu.sm.warp_size * width)),
         store_largest=largest,
-        bulk_store=kernels.bulk_store,
-        c_bytes=c_bytes / kernels.warps,
-        c_ahead=kernels.asks_for_c_ahead,
-        c_fma=np.where(c_bytes > 0, kernels.adding_fma, 0.0),
-        c_alu=np.where(c_bytes > 0, kernels.adding_alu, 0.0),
+        c_bytes=c_bytes / kernels.math_warps,
     )
 
 
@@ -212,8 +162,10 @@ def _run_passes(gpu: Gpu, kernels: Any, problems: Problems, result_bytes: Array)
     """
     width = store_width_bytes(kernels, problems, result_bytes)
     run_bytes = np.minimum(gpu.sm.warp_size * width, np.minimum(WIDEST_RUN_BYTES, kernels.tile[0] * result_bytes))
-    run_bytes = np.where(kernels.stores_elements, gpu.sm.warp_size * result_bytes, run_bytes)
-    torn = np.where(kernels.stores_elements | (kernels.vector_bytes > 0), _torn_share(problems, result_bytes), 0.0)
+    run_bytes = np.where(kernels.results.stores_elements, gpu.sm.warp_size * result_bytes, run_bytes)
+    torn = np.where(
+        kernels.results.stores_elements | (kernels.loop.vector_bytes > 0), _torn_share(problems, result_bytes), 0.0
+    )
     return np.asarray(1.0 + torn * SECTOR_BYTES / run_bytes)
 
 
@@ -232,7 +184,9 @@ def write_costs(gpu: Gpu, kernels: Any, problems: Problems, result_bytes: Array,
         stored_bytes: by the CTAs that are resident.
     """
     kept = survival_fractions(COMPLETING_GENERATIONS * stored_bytes, gpu.l2.capacity_bytes * gpu.l2.usable_fraction)
-    torn = 0.0 if problems.reads_c else np.where(kernels.stores_elements, _torn_share(problems, result_bytes), 0.0)
+    torn = (
+        0.0 if problems.reads_c else np.where(kernels.results.stores_elements, _torn_share(problems, result_bytes), 0.0)
+    )
     filled_bytes = torn * (1.0 - kept) * (gpu.l2.fetch_bytes + gpu.dram.activation_bytes)
     return np.asarray(gpu.dram.mixed_write_cost + filled_bytes / (gpu.sm.warp_size * result_bytes))
 
@@ -242,9 +196,9 @@ def store_width_bytes(kernels: Any, problems: Problems, result_bytes: Array) -> 
     row_bytes = problems.m * result_bytes
     aligned = access_bytes(row_bytes, WIDEST_STORE_BYTES)
     # CUTLASS (python/cutlass_library/generator.py) gives C the alignment of A and B.
-    pieces = kernels.load_bytes * result_bytes * 8 / problems.operands.element_bits
-    aligned = np.where(kernels.vector_bytes > 0, np.minimum(aligned, pieces), aligned)
-    return np.where(kernels.stores_elements, np.ceil(result_bytes), aligned)
+    pieces = kernels.loop.load_bytes * result_bytes * 8 / problems.operands.element_bits
+    aligned = np.where(kernels.loop.vector_bytes > 0, np.minimum(aligned, pieces), aligned)
+    return np.where(kernels.results.stores_elements, np.ceil(result_bytes), aligned)
 
 
 def epilogue_program(schedule: Schedule, warps_k: int, stored: str) -> Program:
@@ -264,51 +218,53 @@ def epilogue_program(schedule: Schedule, warps_k: int, stored: str) -> Program:
 
 def _stored_in_passes(schedule: Schedule, stored: str) -> Program:
     """Some rows at a time, of all warps together: one of them may read what another wrote."""
-    epilogue = schedule.epilogue
-    passes = max(1, epilogue.shared_passes)
+    epilogue, results = schedule.epilogue, schedule.kernel.results
+    passes = max(1, results.shared_passes)
     passing: list[Op] = []
     storing: list[Op] = []
-    if epilogue.shared_passes:
-        passing, storing = _through_shared_memory(epilogue, passes)
+    if results.shared_passes:
+        passing, storing = _through_shared_memory(schedule)
     elif epilogue.shared_pass_bytes:
         count = epilogue.shared_pass_bytes / WIDE_SHARED_BYTES
         passing = [StoreShared(epilogue.shared_pass_bytes, count), LoadShared(epilogue.shared_pass_bytes, count)]
-    if epilogue.store_bytes:
-        store_bytes = epilogue.store_bytes / passes
+    if schedule.store_bytes:
+        store_bytes = schedule.warp_store_bytes / passes
         sent_bytes, instructions = store_bytes * schedule.store_passes, epilogue.store_instructions / passes
         store = Store(stored, store_bytes, sent_bytes, instructions, epilogue.store_largest)
         # One thread hands a tile that all warps have written to the TMA, and none goes on before it has been read.
-        storing += [Barrier(), store, Barrier()] if epilogue.bulk_store else [store]
-    ask, add = _reading_c(epilogue, passes, stored)
-    if epilogue.c_ahead:
+        storing += [Barrier(), store, Barrier()] if results.bulk_store else [store]
+    ask, add = _reading_c(epilogue, results, stored)
+    if results.c_ahead:
         return (*ask, *(*passing, *add, *ask, *storing) * (passes - 1), *passing, *add, *storing)
     return (*ask, *passing, *add, *storing) * passes
 
 
-def _through_shared_memory(epilogue: Epilogue, passes: int) -> tuple[list[Op], list[Op]]:
+def _through_shared_memory(schedule: Schedule) -> tuple[list[Op], list[Op]]:
     """A pass of all warps: results are scaled, written and read along rows of C; then they are converted."""
-    size_bytes = epilogue.shared_pass_bytes / passes
+    results = schedule.kernel.results
+    passes = results.shared_passes
+    size_bytes = schedule.epilogue.shared_pass_bytes / passes
     written = StoreShared(size_bytes, size_bytes / RESULT_SHARED_BYTES)
     passing: list[Op] = [written, Barrier(), LoadShared(size_bytes, size_bytes / WIDE_SHARED_BYTES), Barrier()]
-    if epilogue.scaling_fma:
-        passing.insert(0, Alu((("fma", epilogue.scaling_fma / passes),), 0.0))
-    storing: list[Op] = []
-    work = (("alu", epilogue.storing_alu / passes), ("sfu", epilogue.storing_sfu / passes))
-    if any(count for _, count in work):
-        storing.append(Alu(tuple((pipe, count) for pipe, count in work if count), 0.0))
-    if epilogue.shared_pass_cycles:
-        storing.append(Compute(epilogue.shared_pass_cycles / passes))
+    if results.scaling_fma:
+        passing.insert(0, Alu((("fma", results.scaling_fma / passes),), 0.0))
+    storing = _alu(schedule.storing, passes)
+    if results.shared_pass_cycles:
+        storing.append(Compute(results.shared_pass_cycles / passes))
     return passing, storing
 
 
-def _reading_c(epilogue: Epilogue, passes: int, stored: str) -> tuple[list[Op], list[Op]]:
+def _alu(by_pipe: Mapping[str, float], passes: int) -> list[Op]:
+    """What a pass has of some instructions, if there are any."""
+    work = tuple((pipe, count / passes) for pipe, count in by_pipe.items() if count)
+    return [Alu(work, 0.0)] if work else []
+
+
+def _reading_c(epilogue: Epilogue, results: ResultPasses, stored: str) -> tuple[list[Op], list[Op]]:
     """Asking for what a pass reads of C, and adding it; nothing where C is not read."""
     if not epilogue.c_bytes:
         return [], []
+    passes = max(1, results.shared_passes)
     read_bytes = epilogue.c_bytes / passes
     ask: list[Op] = [Load((Read(stored, read_bytes, read_bytes),), read_bytes, epilogue.store_instructions / passes)]
-    work = (("fma", epilogue.c_fma / passes), ("alu", epilogue.c_alu / passes))
-    add: list[Op] = [WaitLoad()]
-    if any(count for _, count in work):
-        add.append(Alu(tuple((pipe, count) for pipe, count in work if count), 0.0))
-    return ask, add
+    return ask, [WaitLoad(), *_alu({"fma": results.adding_fma, "alu": results.adding_alu}, passes)]

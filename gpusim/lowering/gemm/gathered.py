@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from gpusim.library.convolution_traits import ConvolutionTraits
 from gpusim.lowering.operand import SECTOR_BYTES, Operand
 from gpusim.numbers.formats import Dtype
 from gpusim.units import ceil_div
@@ -28,26 +29,42 @@ class Additions(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ImplicitProduct:
-    """A convolution whose kernels read its operands otherwise than others do of its layout."""
+    """A convolution as the kernels of a family multiply it."""
 
     convolution: Convolution
-    walked_as_one: bool = False
-    """Neither steps nor tiles begin anew for each tap (CUTLASS's IteratorAlgorithm::kFixedChannels)."""
-    gradients: str | None = None
-    """Layout of the results' gradient that the filters' is computed from; None: that of the images."""
-    result: Dtype | None = None
-    """Type that the kernel writes; None: that of the operands."""
-    split_k: int | None = None
-    """CTAs that share the k of a tile; None: as many as the library chooses."""
-    longest_k: int | None = None
-    """What the one with most takes of k; None: they share alike."""
-    scattered: bool = False
-    """Of the images' gradient: products for each tap, added to the pixels that it reaches."""
+    """In the layout of the kernels."""
+    traits: ConvolutionTraits
+    gradients: str
+    """Layout of the results' gradient that the filters' is computed from."""
+
+    @property
+    def scatters(self) -> bool:
+        """Products of the images' gradient for each tap are added to the pixels that it reaches."""
+        return self.traits.algorithm == "atomic_scatter"
+
+    @property
+    def result(self) -> Dtype:
+        """Type that the kernels write."""
+        return self.traits.result or self.dtype
+
+    @property
+    def parts_of_k(self) -> tuple[int | None, int | None]:
+        """CTAs that share the k of a tile, and what the one with most takes of it.
+
+        None where the library chooses how many they are, and where they share alike.
+        """
+        rows, columns = self.convolution.shape.output
+        match self.traits.pixels_per_split:
+            case "row":
+                return rows, None
+            case int() as pixels:
+                return self.convolution.shape.images * ceil_div(rows * columns, pixels), min(rows * columns, pixels)
+        return None, None
 
     @property
     def additions(self) -> Additions | None:
         """None: each result is one product's."""
-        if not self.scattered:
+        if not self.scatters:
             return None
         shape, element_bytes = self.convolution.shape, self.dtype.bits / 8
         pixels = shape.images * len(set(shape.rows_read)) * shape.width
@@ -98,11 +115,12 @@ def gathered(operator: Convolution | ImplicitProduct) -> Gathered:
     """The product of a convolution's group."""
     if isinstance(operator, Convolution):
         return _gathered(operator, operator.layout)
-    if operator.scattered:
+    if operator.scatters:
         return _scattered_gradient(operator.convolution)
-    product = _gathered(operator.convolution, operator.gradients or operator.layout)
-    if not operator.walked_as_one:
+    product = _gathered(operator.convolution, operator.gradients)
+    if not operator.traits.walks_taps_as_one:
         return product
+    # CUTLASS's IteratorAlgorithm::kFixedChannels: neither k-steps nor tiles begin anew for each tap.
     a, b = (replace(operand, slices=1) for operand in (product.a, product.b))
     return product._replace(a=a, b=b, slices=1)
 

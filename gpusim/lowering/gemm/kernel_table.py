@@ -1,89 +1,28 @@
-"""Kernels as columns: all that a launch takes from its kernel, the GPU and the types of the operands."""
+"""Kernels as columns: the numbers among their facts, for many kernels at once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from types import SimpleNamespace
 
 import numpy as np
 
-from gpusim.hardware.gpu import Gpu
+from gpusim.hardware.gpu import Gpu, Instruction
 from gpusim.hardware.machine import SmLimits
 from gpusim.hardware.occupancy import DoesNotFitError, Occupancy, occupancy
 from gpusim.keyed import Keyed
 from gpusim.launch import Resources
 from gpusim.library.catalogue import Kernel
 from gpusim.library.main_loops import DirectLoop, MainLoop, MmaLoop, SimtLoop, WgmmaLoop
-from gpusim.lowering.columns import Array
-from gpusim.lowering.gemm.epilogue import (
-    PassedResults,
-    asks_for_c_ahead,
-    chained_cycles,
-    passed_results,
-    shared_passes,
-    stores_elements,
-)
-from gpusim.lowering.gemm.mainloop_direct import direct_turn
-from gpusim.lowering.gemm.mainloop_mma import mma_turn
-from gpusim.lowering.gemm.mainloop_simt import simt_turn
-from gpusim.lowering.gemm.mainloop_wgmma import wgmma_turn
+from gpusim.lowering.columns import Array, Columns
+from gpusim.lowering.gemm.epilogue import results_of
+from gpusim.lowering.gemm.kernel_facts import KernelFacts, LoopBody, ResultPasses
+from gpusim.lowering.gemm.mainloop_direct import direct_body
+from gpusim.lowering.gemm.mainloop_mma import mma_body
+from gpusim.lowering.gemm.mainloop_simt import simt_body
+from gpusim.lowering.gemm.mainloop_wgmma import wgmma_body
 from gpusim.lowering.gemm.problem import Problem
-from gpusim.lowering.gemm.turn import Turn
-
-
-@dataclass(frozen=True, slots=True)
-class KernelRow:
-    """What the schedules of a kernel take from it, besides its :class:`Turn`."""
-
-    tile_m: int
-    tile_n: int
-    cluster_m: int
-    cluster_n: int
-    tile_k: int
-    warps: int
-    """That multiply."""
-    warps_k: int
-    stages: int
-    swizzle_width: int
-    stripes_across_n: bool
-    """Of the swizzle; they run along m."""
-    producer_warps: int
-    instances: int
-    resident_ctas: int
-    """That an SM holds at once."""
-    shared_bytes: int
-    """Of a CTA [B]."""
-    persistent: bool
-    stores_result: bool
-    convolves: bool
-    least_split_steps: int
-    """That it leaves a CTA where it splits k; 0: as few as the library does."""
-    adds_to_result: bool
-    """CTAs that share the k of a tile add to it as they come, and wait for no other."""
-    counts_splits: bool
-    """A memset clears what CTAs that share the k of a tile count in."""
-    stores_elements: bool
-    """Threads store single results, a warp a run of a row."""
-    hidden_share: float
-    """Of the math of a turn, between its last global load and its first store to shared memory."""
-    bulk_store: bool
-    """The TMA stores the results of a tile."""
-    passes_shared: bool
-    """Results pass through shared memory before they are stored."""
-    shared_passes: int
-    shared_pass_cycles: float
-    chained_cycles: float
-    """What a CTA goes through between the partial sums of its predecessor and its own, besides reading and writing
-    them."""
-    asks_for_c_ahead: bool
-    """For what a pass adds of C, in the pass before."""
-    setup_cycles: float
-    issue_interval_cycles: float
-    """Of the multiply-accumulates."""
-    sustained_fraction: float
-    latency_cycles: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,61 +31,92 @@ class KernelTable:
 
     gpu: Gpu
     kernels: tuple[Kernel, ...]
-    resources: tuple[Resources, ...]
-    """Of a CTA of each."""
-    occupancies: tuple[Occupancy, ...]
-    ints: Array
-    """A row for each field of :class:`KernelRow` and :class:`Turn` of this type, a column for each kernel."""
-    floats: Array
-    bools: Array
+    facts: tuple[KernelFacts, ...]
+    """Of each kernel."""
+    extents: Array
+    """Of tiles and of clusters, along m and along n: four rows, a column for each kernel."""
+    numbers: Mapping[type, Array]
+    """By their type, a row for each of :data:`NUMBERS`, a column for each kernel."""
     split_modes: Array
     """For each kernel, in a row, its ways of adding partial sums: 0 within the kernel, 1 by a second one, -1 none."""
 
     @classmethod
     def of(cls, gpu: Gpu, kernels: Iterable[Kernel], problem: Problem) -> KernelTable:
         """The table of those of the kernels that fit, with the types of a problem."""
-        fitting: list[tuple[Kernel, Resources, Occupancy]] = []
+        fitting: list[Kernel] = []
+        facts: list[KernelFacts] = []
         for kernel in kernels:
             resources = resources_of(kernel, problem)
             try:
-                fitting.append((kernel, resources, occupancy(SmLimits.of(gpu), *resources)))
+                resident = occupancy(SmLimits.of(gpu), *resources)
             except DoesNotFitError:
                 continue
-        rows = [_row(gpu, kernel, problem, resident) for kernel, _, resident in fitting]
-        matrices: list[Array] = [
-            np.array([[row[name] for row in rows] for name in names], dtype=kind).reshape(len(names), len(rows))
-            for kind, names in NAMES.items()
-        ]
-        ints, floats, bools = matrices
-        columns = zip(*fitting, strict=True) if fitting else ((), (), ())
-        found, taken, resident = (tuple(column) for column in columns)
-        return cls(gpu, found, taken, resident, ints, floats, bools, _split_modes(found))
+            fitting.append(kernel)
+            facts.append(_facts(gpu, kernel, problem, resources, resident))
+        extents = _matrix([[*one.tile, *one.cluster] for one in facts], 4, int)
+        numbers = {
+            kind: _matrix([_numbers(one, kind) for one in facts], sum(map(len, names.values())), kind)
+            for kind, names in NUMBERS.items()
+        }
+        return cls(gpu, tuple(fitting), tuple(facts), extents, numbers, _split_modes(fitting))
 
-    def __getitem__(self, at: Array | slice) -> SimpleNamespace:
-        """Columns of :class:`KernelRow` and :class:`Turn`, a row for each of the kernels ``at``.
+    def __getitem__(self, at: Array | slice) -> Columns[KernelFacts]:
+        """The facts of the kernels ``at``, as columns. Tiles and clusters are arrays of two rows, along m and n."""
 
-        Tiles and clusters are arrays of two rows, along m and along n.
-        """
-        matrices = self.ints, self.floats, self.bools
-        ints, floats, bools = (
-            matrix[:, at] if isinstance(at, slice) else matrix.take(at, axis=1) for matrix in matrices
-        )
-        columns = SimpleNamespace(tile=ints[0:2], cluster=ints[2:4])
-        for kind, matrix in ((int, ints), (float, floats), (bool, bools)):
-            columns.__dict__.update(zip(NAMES[kind], matrix, strict=True))
-        return columns
+        def chosen(matrix: Array) -> Array:
+            return matrix[:, at] if isinstance(at, slice) else matrix.take(at, axis=1)
+
+        extents = chosen(self.extents)
+        columns: dict[str, dict[str, Array]] = {part: {} for part in PARTS}
+        for kind, matrix in self.numbers.items():
+            rows = iter(chosen(matrix))
+            for part, names in NUMBERS[kind].items():
+                columns[part].update(zip(names, rows, strict=False))  # the next part goes on with the next row
+        nested: dict[str, Columns[object]] = {
+            part: Columns(record, **columns[part]) for part, record in PARTS.items() if part
+        }
+        return Columns(KernelFacts, tile=extents[:2], cluster=extents[2:], **columns[""], **nested)
 
 
-NAMES: dict[type, Sequence[str]] = {
-    kind: [
-        field.name
-        for record in (KernelRow, Turn, PassedResults)
-        for field in fields(record)
-        if field.type == kind.__name__
-    ]
-    for kind in (int, float, bool)
+PARTS: Mapping[str, type] = {
+    "": KernelFacts,
+    "loop": LoopBody,
+    "results": ResultPasses,
+    "resources": Resources,
+    "occupancy": Occupancy,
+    "instruction": Instruction,
 }
-"""Columns by the type of their numbers; extents of tiles and clusters are the first."""
+"""Records of numbers: the facts of a kernel, and those within them."""
+
+_OF_OTHERS: Mapping[type, Mapping[str, tuple[str, ...]]] = {
+    int: {"resources": ("shared_bytes",), "occupancy": ("ctas",)},
+    float: {"instruction": ("issue_interval_cycles", "sustained_fraction", "latency_cycles")},
+    bool: {},
+}
+"""Numbers that formulas read of records which are not made for them."""
+
+NUMBERS: Mapping[type, Mapping[str, tuple[str, ...]]] = {
+    kind: {
+        part: others.get(part) or tuple(field.name for field in fields(PARTS[part]) if field.type == kind.__name__)
+        for part in ("", "loop", "results", *others)
+    }
+    for kind, others in _OF_OTHERS.items()
+}
+"""Names of columns, by the type of their numbers and by part."""
+
+
+def _numbers(facts: KernelFacts, kind: type) -> list[float]:
+    """Those of a type, in the order of the columns."""
+    return [
+        getattr(getattr(facts, part) if part else facts, name)
+        for part, names in NUMBERS[kind].items()
+        for name in names
+    ]
+
+
+def _matrix(rows: Sequence[Sequence[float]], width: int, kind: type) -> Array:
+    """Columns of kernels from their rows, of which there may be none."""
+    return np.ascontiguousarray(np.array(rows, dtype=kind).reshape(len(rows), width).T)
 
 
 def table_of(gpu: Gpu, kernels: tuple[Kernel, ...], problem: Problem) -> KernelTable:
@@ -175,48 +145,34 @@ def resources_of(kernel: Kernel, problem: Problem) -> Resources:
     )
 
 
-def _row(gpu: Gpu, kernel: Kernel, problem: Problem, resident: Occupancy) -> dict[str, int | float | bool]:
-    family, loop = kernel.family, kernel.family.main_loop
-    instruction = gpu.instructions[family.instruction]
-    bulk, passes = isinstance(loop, WgmmaLoop), shared_passes(kernel)
-    row = KernelRow(
-        tile_m=kernel.tile_m,
-        tile_n=kernel.tile_n,
-        cluster_m=kernel.cluster_m,
-        cluster_n=kernel.cluster_n,
+def _facts(gpu: Gpu, kernel: Kernel, problem: Problem, resources: Resources, resident: Occupancy) -> KernelFacts:
+    family, loop, convolution = kernel.family, kernel.family.main_loop, kernel.family.convolution
+    least_split_steps = convolution.least_split_steps if convolution else None
+    return KernelFacts(
+        resources=resources,
+        occupancy=resident,
+        math_warps=kernel.warps,
+        instruction_name=family.instruction,
+        instruction=gpu.instructions[family.instruction],
+        setup_cycles=_setup_cycles(gpu, loop),
+        loop=_loop_body(gpu, kernel, problem),
+        results=results_of(gpu, kernel),
+        tile=(kernel.tile_m, kernel.tile_n),
         tile_k=kernel.tile_k,
-        warps=kernel.warps,
+        cluster=(kernel.cluster_m, kernel.cluster_n),
         warps_k=kernel.warps_k,
         stages=kernel.stages,
         swizzle_width=family.swizzle_width,
         stripes_across_n=family.swizzle_axis == "n" and family.swizzle_width > 0,
         producer_warps=loop.producer_warps,
         instances=loop.instances,
-        resident_ctas=resident.ctas,
-        shared_bytes=kernel.shared_bytes(problem.a.bits, problem.b.bits),
         persistent=loop.persistent,
         stores_result=family.stores_result,
-        convolves=bool(family.convolves),
-        least_split_steps=family.least_split_steps.value if family.least_split_steps else 0,
-        adds_to_result=family.clears_result,
+        convolves=convolution is not None,
+        least_split_steps=least_split_steps.value if least_split_steps else 0,
+        adds_to_result=convolution is not None and convolution.adds_to_result,
         counts_splits=family.counts_splits,
-        stores_elements=stores_elements(kernel),
-        hidden_share=kernel.loads_at[1] - kernel.loads_at[0],
-        bulk_store=bulk,
-        passes_shared=passes > 0 or (bulk and family.stores_result),
-        shared_passes=passes,
-        shared_pass_cycles=passes * (gpu.shared_memory.epilogue_pass_cycles if isinstance(loop, MmaLoop) else 0.0),
-        chained_cycles=chained_cycles(gpu, kernel),
-        asks_for_c_ahead=asks_for_c_ahead(kernel),
-        setup_cycles=_setup_cycles(gpu, loop),
-        issue_interval_cycles=instruction.issue_interval_cycles,
-        sustained_fraction=instruction.sustained_fraction,
-        latency_cycles=instruction.latency_cycles,
     )
-    turn = _turn(gpu, kernel, problem)
-    return {
-        name: getattr(record, name) for record in (row, turn, passed_results(gpu, kernel)) for name in record.__slots__
-    }
 
 
 def _setup_cycles(gpu: Gpu, loop: MainLoop) -> float:
@@ -226,14 +182,14 @@ def _setup_cycles(gpu: Gpu, loop: MainLoop) -> float:
     return loop.setup_instructions.value * gpu.instructions["ffma"].latency_cycles + on_their_way
 
 
-def _turn(gpu: Gpu, kernel: Kernel, problem: Problem) -> Turn:
-    """A turn of the kernel's kind of main loop."""
+def _loop_body(gpu: Gpu, kernel: Kernel, problem: Problem) -> LoopBody:
+    """An iteration of the kernel's kind of main loop."""
     match kernel.family.main_loop:
         case SimtLoop() as loop:
-            return simt_turn(gpu, kernel, loop, problem)
+            return simt_body(gpu, kernel, loop, problem)
         case MmaLoop() as loop:
-            return mma_turn(gpu, kernel, loop, problem)
+            return mma_body(gpu, kernel, loop, problem)
         case DirectLoop() as loop:
-            return direct_turn(gpu, kernel, loop)
+            return direct_body(gpu, kernel, loop)
         case WgmmaLoop() as loop:
-            return wgmma_turn(gpu, kernel, loop, problem)
+            return wgmma_body(gpu, kernel, loop, problem)

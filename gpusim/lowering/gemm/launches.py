@@ -13,8 +13,8 @@ from gpusim.lowering.gemm.mainloop_direct import around_program, direct_program
 from gpusim.lowering.gemm.mainloop_wgmma import consumer_program, producer_program
 from gpusim.lowering.gemm.multistage import multistage_program
 from gpusim.lowering.gemm.plan import GemmPlan, tile_schedules
+from gpusim.lowering.gemm.schedule import Schedule
 from gpusim.lowering.gemm.split_k import PARTIAL_SUMS, reduction_program
-from gpusim.lowering.schedule import Schedule
 from gpusim.program import Compute, Drain, Program, Role
 
 RESULT = "C"
@@ -44,7 +44,8 @@ def lower_tiles(gpu: Gpu, planned: GemmPlan) -> tuple[Launch, ...]:
 
 def _roles(kernel: Kernel, schedule: Schedule, stored: str) -> tuple[Role, ...]:
     """What a CTA's warps do."""
-    setup: Program = (Compute(schedule.setup_cycles),) if schedule.setup_cycles else ()
+    setup_cycles = schedule.kernel.setup_cycles
+    setup: Program = (Compute(setup_cycles),) if setup_cycles else ()
     epilogue = epilogue_program(schedule, kernel.warps_k, stored)
     match kernel.family.main_loop:
         case WgmmaLoop() as loop:
@@ -64,7 +65,7 @@ def _result(schedule: Schedule, stored: str) -> Tensor:
     missing = 1.0 - moved.resident_fraction
     if not moved.c_read_bytes:
         return Tensor(stored, schedule.store_bytes, missing_blocks_fraction=missing)
-    block_bytes = schedule.store_bytes / max(1, schedule.epilogue.shared_passes)
+    block_bytes = schedule.store_bytes / max(1, schedule.kernel.results.shared_passes)
     return Tensor(stored, block_bytes, ("batch", "split", "x", "y"), moved.c_miss_fraction, missing)
 
 
@@ -87,10 +88,10 @@ def _launch(schedule: Schedule, roles: tuple[Role, ...], stored: str) -> Launch:
         name=schedule.name,
         grid=schedule.grid,
         roles=roles,
-        resources=schedule.resources,
+        resources=schedule.kernel.resources,
         tensors=(*loaded, _result(schedule, stored)),
         write_back_cost=moved.write_back_cost,
         write_cost=moved.write_cost,
-        persistent=schedule.persistent,
+        persistent=schedule.kernel.persistent,
         cold=schedule.cold,
     )

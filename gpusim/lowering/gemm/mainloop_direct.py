@@ -9,19 +9,19 @@ from __future__ import annotations
 from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
 from gpusim.library.main_loops import DirectLoop
+from gpusim.lowering.gemm.kernel_facts import LoopBody
 from gpusim.lowering.gemm.mainloop_simt import fma_instructions
 from gpusim.lowering.gemm.multistage import mma, ring_loads
-from gpusim.lowering.gemm.turn import Turn
-from gpusim.lowering.schedule import Schedule
+from gpusim.lowering.gemm.schedule import Schedule
 from gpusim.program import Alu, Program, Repeat, WaitLoad
 
 
-def direct_turn(gpu: Gpu, kernel: Kernel, loop: DirectLoop) -> Turn:
-    """A turn of a kernel that keeps no stages in shared memory."""
+def direct_body(gpu: Gpu, kernel: Kernel, loop: DirectLoop) -> LoopBody:
+    """An iteration of a kernel that keeps no stages in shared memory."""
     fma, k_groups = fma_instructions(gpu, kernel)
     _, warp_n, warp_k = kernel.warp_tile
     column_bytes = loop.column_port_bytes.value if loop.column_port_bytes else 0
-    return Turn(
+    return LoopBody(
         load_bytes=loop.load_bytes,
         step_instructions=loop.step_instructions.value,
         mma_instructions=fma,
@@ -40,6 +40,6 @@ def around_program(loop: DirectLoop) -> Program:
 
 
 def direct_program(schedule: Schedule) -> Program:
-    """Load some steps ahead; in each turn load one more, wait for the oldest, and multiply."""
+    """Load some steps ahead; in each iteration load one more, wait for the oldest, and multiply."""
     before, load = ring_loads(schedule)
     return (*before, Repeat((load, WaitLoad(), mma(schedule, pipelined=True)), schedule.steps))

@@ -7,16 +7,16 @@ import math
 from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
 from gpusim.library.main_loops import MmaLoop
+from gpusim.lowering.gemm.kernel_facts import WIDE_SHARED_BYTES, LoopBody
 from gpusim.lowering.gemm.multistage import MIN_ASYNC_COPY_BYTES, copies_asynchronously
 from gpusim.lowering.gemm.problem import Problem
-from gpusim.lowering.gemm.turn import WIDE_SHARED_BYTES, Turn
 
 TURNED_BITS = 16
 """Widest elements that ldmatrix turns, for a matrix that does not lie along k (PTX ISA, ``ldmatrix.trans``)."""
 
 
-def mma_turn(gpu: Gpu, kernel: Kernel, loop: MmaLoop, problem: Problem) -> Turn:
-    """A turn of a Tensor Core kernel whose warps read fragments from shared memory, metadata among them."""
+def mma_body(gpu: Gpu, kernel: Kernel, loop: MmaLoop, problem: Problem) -> LoopBody:
+    """An iteration of a Tensor Core kernel whose warps read fragments from shared memory, metadata among them."""
     warp_m, warp_n, warp_k = kernel.warp_tile
     m, n, k = gpu.instructions[kernel.family.instruction].shape
     k_groups = math.ceil(warp_k / k)
@@ -33,12 +33,13 @@ def mma_turn(gpu: Gpu, kernel: Kernel, loop: MmaLoop, problem: Problem) -> Turn:
         if one.element_bits > TURNED_BITS and not one.k_contiguous
     )
     aligned_bytes = (kernel.alignment or math.inf) * problem.a.element_bits / 8
-    return Turn(
+    return LoopBody(
         load_bytes=int(min(loop.load_bytes, aligned_bytes)),
         step_instructions=loop.step_instructions.value + rounding + singly,
-        mma_instructions=math.ceil(warp_m / m) * math.ceil(warp_n / n) * k_groups,
+        mma_instructions=float(math.ceil(warp_m / m) * math.ceil(warp_n / n) * k_groups),
         k_groups=k_groups,
         operand_bytes=sum(size_bytes for _, size_bytes in fragments),
+        hidden_share=kernel.loads_at[1] - kernel.loads_at[0],
         copies_itself=copies_asynchronously(gpu, loop),
         least_copy_bytes=MIN_ASYNC_COPY_BYTES,
         load_overhead_instructions=loop.load_overhead_instructions.value,

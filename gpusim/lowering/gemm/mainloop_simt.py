@@ -7,24 +7,25 @@ import math
 from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
 from gpusim.library.main_loops import SimtLoop
+from gpusim.lowering.gemm.kernel_facts import LoopBody
 from gpusim.lowering.gemm.multistage import MIN_ASYNC_COPY_BYTES, copies_asynchronously
 from gpusim.lowering.gemm.problem import Problem
-from gpusim.lowering.gemm.turn import Turn
 
 
-def simt_turn(gpu: Gpu, kernel: Kernel, loop: SimtLoop, problem: Problem) -> Turn:
-    """A turn of a CUDA-core kernel.
+def simt_body(gpu: Gpu, kernel: Kernel, loop: SimtLoop, problem: Problem) -> LoopBody:
+    """An iteration of a CUDA-core kernel.
 
     Threads multiply along m and n: an operand that lies along k is transposed on its way into shared memory, an element
     at a time. Filling shared memory takes slots of the FMA pipe; FP64 multiplies on a pipe of its own.
     """
     fma, k_groups = fma_instructions(gpu, kernel)
-    return Turn(
+    return LoopBody(
         load_bytes=loop.load_bytes,
         step_instructions=loop.step_instructions.value,
         mma_instructions=fma,
         k_groups=k_groups,
         operand_bytes=_operand_bytes(gpu, kernel, problem),
+        hidden_share=kernel.loads_at[1] - kernel.loads_at[0],
         copies_itself=copies_asynchronously(gpu, loop),
         least_copy_bytes=MIN_ASYNC_COPY_BYTES,
         load_overhead_instructions=loop.load_overhead_instructions.value,
@@ -39,16 +40,16 @@ def _has_own_pipe(gpu: Gpu, kernel: Kernel) -> bool:
     return "fp64" in gpu.instructions[kernel.family.instruction].inputs
 
 
-def fma_instructions(gpu: Gpu, kernel: Kernel) -> tuple[int, int]:
-    """Multiply-add instructions of one warp and step, and the k-groups they form."""
+def fma_instructions(gpu: Gpu, kernel: Kernel) -> tuple[float, int]:
+    """Multiply-add instructions of one warp and k-step, and the k-groups they form."""
     instruction = gpu.instructions[kernel.family.instruction]
     warp_m, warp_n, warp_k = kernel.warp_tile
     count = math.ceil(warp_m * warp_n * warp_k / instruction.fma)
-    return count, max(1, min(math.ceil(warp_k / instruction.shape[2]), count))
+    return float(count), max(1, min(math.ceil(warp_k / instruction.shape[2]), count))
 
 
 def _operand_bytes(gpu: Gpu, kernel: Kernel, problem: Problem) -> float:
-    """Shared-memory port time of a warp's operands for one step [B].
+    """Shared-memory port time of a warp's operands for one k-step [B].
 
     Each thread holds a square of results and reads its own rows and columns: 128-bit reads pass the port a quarter
     warp at a time, or a half where threads of both quarters share what they read, so much of what is delivered

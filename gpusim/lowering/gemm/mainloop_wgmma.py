@@ -7,10 +7,10 @@ import math
 from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
 from gpusim.library.main_loops import WARPGROUP_WARPS, WgmmaLoop
+from gpusim.lowering.gemm.kernel_facts import LoopBody
 from gpusim.lowering.gemm.multistage import reads_of_warp
 from gpusim.lowering.gemm.problem import Problem
-from gpusim.lowering.gemm.turn import Turn
-from gpusim.lowering.schedule import Schedule
+from gpusim.lowering.gemm.schedule import Schedule
 from gpusim.program import (
     AcquireStage,
     Drain,
@@ -26,14 +26,14 @@ BULK_COPY_BYTES = 16
 """Alignment of the rows that a bulk copy (TMA) takes (CUDA C++ Programming Guide, asynchronous data copies)."""
 
 
-def wgmma_turn(gpu: Gpu, kernel: Kernel, loop: WgmmaLoop, problem: Problem) -> Turn:
-    """A turn of warpgroups; their instructions share out 64 rows among four warps, and the columns are read once."""
+def wgmma_body(gpu: Gpu, kernel: Kernel, loop: WgmmaLoop, problem: Problem) -> LoopBody:
+    """An iteration of warpgroups; their instructions share 64 rows among four warps, and read the columns once."""
     rows, columns, row_bits, column_bits = _warpgroup_tile(kernel, problem)
     m, n, k = gpu.instructions[kernel.family.instruction].shape
     issued = math.ceil(rows / (WARPGROUP_WARPS * m)) * math.ceil(columns / n) * math.ceil(kernel.tile_k / k)
     # Widths are multiples of 8; the instruction's own is the widest.
     width = math.ceil(columns / math.ceil(columns / n) / 8) * 8
-    return Turn(
+    return LoopBody(
         load_bytes=BULK_COPY_BYTES,
         step_instructions=loop.step_instructions.value,
         mma_instructions=issued * width / n,
@@ -66,6 +66,6 @@ def producer_program(schedule: Schedule) -> Program:
 
 def consumer_program(schedule: Schedule) -> Program:
     """Multiply from a stage, and release it when the next one's multiplies have been issued."""
-    step = schedule.step
-    mma = WarpgroupMma(schedule.instruction_name, step.mma_instructions, step.operand_bytes, step.issue_slots)
+    kernel, loop = schedule.kernel, schedule.kernel.loop
+    mma = WarpgroupMma(kernel.instruction_name, loop.mma_instructions, loop.operand_bytes, schedule.step.issue_slots)
     return (Repeat((WaitStage(), mma, ReleaseStage(pending=1)), schedule.steps), Drain(), ReleaseStage(pending=0))

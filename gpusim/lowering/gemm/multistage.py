@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
 from gpusim.library.main_loops import MmaLoop, SimtLoop
-from gpusim.lowering.schedule import Schedule, Step
+from gpusim.lowering.gemm.schedule import KStep, Schedule
 from gpusim.program import Barrier, Drain, Load, Mma, Op, Program, Read, Repeat, StoreShared, WaitLoad
 
 MIN_ASYNC_COPY_BYTES = 4
@@ -17,15 +17,15 @@ def copies_asynchronously(gpu: Gpu, loop: SimtLoop | MmaLoop) -> bool:
     return loop.staging == "async" and gpu.load_store.async_copy
 
 
-def reads_of_warp(step: Step, warps: int) -> tuple[Read, ...]:
+def reads_of_warp(step: KStep, warps: int) -> tuple[Read, ...]:
     """What each of a CTA's loading warps takes of the tensors."""
     return tuple(Read(block.tensor, block.l2_bytes / warps, block.sm_bytes / warps) for block in step.blocks)
 
 
 def ring_loads(schedule: Schedule) -> tuple[tuple[Load, ...], Load]:
-    """A warp's loads that fill the ring before the loop, and the one of each turn.
+    """A warp's loads that fill the ring before the loop, and the one of each iteration.
 
-    Loads beyond the last step are predicated off. In the loop, their issue slots are counted with the math.
+    Loads beyond the last k-step are predicated off. In the loop, their issue slots are counted with the math.
     """
     step, warps = schedule.step, schedule.warps
     reads, port_bytes = reads_of_warp(step, warps), step.port_bytes / warps
@@ -36,28 +36,28 @@ def ring_loads(schedule: Schedule) -> tuple[tuple[Load, ...], Load]:
 
 
 def mma(schedule: Schedule, *, pipelined: bool) -> Mma:
-    """The math of a warp and step."""
-    return _part_of_mma(schedule, schedule.step.k_groups, pipelined=pipelined)
+    """The math of a warp and k-step."""
+    return _part_of_mma(schedule, schedule.kernel.loop.k_groups, pipelined=pipelined)
 
 
 def _part_of_mma(schedule: Schedule, k_groups: int, *, pipelined: bool) -> Mma:
-    """The math of some k-groups of a step."""
-    step = schedule.step
-    share = k_groups / step.k_groups
+    """The math of some k-groups of a k-step."""
+    step, loop = schedule.step, schedule.kernel.loop
+    share = k_groups / loop.k_groups
     return Mma(
-        instruction=schedule.instruction_name,
-        instructions=step.mma_instructions * share,
+        instruction=schedule.kernel.instruction_name,
+        instructions=loop.mma_instructions * share,
         k_groups=k_groups,
-        operand_bytes=step.operand_bytes * share,
+        operand_bytes=loop.operand_bytes * share,
         other_instructions=(step.issue_slots - step.pipe_slots) * share,
         pipelined=pipelined,
-        fill_instructions=(step.pipe_slots - step.mma_instructions) * share,
+        fill_instructions=(step.pipe_slots - loop.mma_instructions) * share,
     )
 
 
 def _parts_of_mma(kernel: Kernel, schedule: Schedule, *, pipelined: bool) -> tuple[tuple[Mma, ...], ...]:
-    """The math of a step before its last load, from there to its first store to shared memory, and after that."""
-    groups = schedule.step.k_groups
+    """The math of a k-step before its last load, from there to its first store to shared memory, and after that."""
+    groups = schedule.kernel.loop.k_groups
     loaded, stored = (round(share * groups) for share in kernel.loads_at)
     parts = (loaded, stored - loaded, groups - stored)
     return tuple((_part_of_mma(schedule, part, pipelined=pipelined),) if part else () for part in parts)
@@ -76,13 +76,13 @@ def multistage_program(kernel: Kernel, loop: SimtLoop | MmaLoop, schedule: Sched
         return (Repeat((load, WaitLoad(), store, Barrier(), multiply, Drain(), Barrier()), schedule.steps),)
     fill: list[Op] = [*before, WaitLoad()]
     if step.to_shared:
-        turn: list[Op] = [load, mma(schedule, pipelined=pipelined), WaitLoad()]
+        body: list[Op] = [load, mma(schedule, pipelined=pipelined), WaitLoad()]
     else:
         # Registers hold what is loaded: the compiler puts loads and stores where the math leaves room for them.
         before_load, meanwhile, after = _parts_of_mma(kernel, schedule, pipelined=pipelined)
         fill.append(store)
-        turn = [*before_load, load, *meanwhile, WaitLoad(), store, *after]
+        body = [*before_load, load, *meanwhile, WaitLoad(), store, *after]
     if pipelined:
         fill.append(Barrier())
-        turn.append(Barrier())
-    return (*fill, Repeat(tuple(turn), schedule.steps))
+        body.append(Barrier())
+    return (*fill, Repeat(tuple(body), schedule.steps))

@@ -8,26 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
 from gpusim.hardware.gpu import Gpu, Instruction
 from gpusim.hardware.machine import SmLimits
-from gpusim.hardware.occupancy import Occupancy, occupancy
+from gpusim.hardware.occupancy import occupancy
 from gpusim.launch import Grid
 from gpusim.library.catalogue import Kernel, SplitKMode
 from gpusim.lowering.columns import Array, Columns, share
 from gpusim.lowering.gemm.epilogue import c_passes, epilogue_of, store_passes, write_costs
 from gpusim.lowering.gemm.gathered import ImplicitProduct
+from gpusim.lowering.gemm.k_step import k_steps_of
 from gpusim.lowering.gemm.kernel_table import KernelTable, resources_of, table_of
 from gpusim.lowering.gemm.problem import Problems, Product, Tiles, pieces_of, problem_of
+from gpusim.lowering.gemm.schedule import KStep, Schedule
 from gpusim.lowering.gemm.split_k import partners, partners_at_once, reductions
-from gpusim.lowering.gemm.staging import stage
-from gpusim.lowering.gemm.step import step_of
 from gpusim.lowering.locality import Panels, Traffic, survival_fraction, traffic, wave_panels
 from gpusim.lowering.pages import bytes_in_page, effective_l2_bytes, outlives_a_step, read_costs
-from gpusim.lowering.schedule import Schedule, Step
 from gpusim.lowering.totals import Totals
 from gpusim.units import ceil_div
 from gpusim.workloads.convolution import Convolution
@@ -68,7 +67,7 @@ class GemmPlan:
     @property
     def instruction(self) -> Instruction:
         """That multiplies."""
-        return self.main.instruction
+        return self.main.kernel.instruction
 
     @property
     def useful_fraction(self) -> float:
@@ -84,7 +83,7 @@ class GemmPlan:
         match self.operator:
             case Convolution() as convolution:
                 return convolution.multiply_adds
-            case ImplicitProduct(convolution=convolution, scattered=False):
+            case ImplicitProduct(convolution=convolution, scatters=False):
                 return convolution.multiply_adds
         return self.operator.flops / 2
 
@@ -96,7 +95,7 @@ class GemmPlan:
         return tuple(
             Totals(
                 ctas=one.ctas,
-                occupancy=one.occupancy,
+                occupancy=one.kernel.occupancy,
                 warp_turns=one.warps * one.steps,
                 traffic=one.traffic,
                 l2_bytes=one.l2_bytes,
@@ -138,8 +137,6 @@ class GemmPlans:
     """The product of each row."""
     reductions: tuple[tuple[Array, Columns[Schedule]], ...]
     """Second kernels: the rows that have them, and those rows' reductions."""
-    kernels: SimpleNamespace
-    """The row of the table of each choice."""
     chosen_for: Problems
     """The problem of each choice."""
 
@@ -155,14 +152,8 @@ class GemmPlans:
         """The plan of a row, which is a choice for ``operator``."""
         number = self.choices.kernel.item(row)
         kernel, table = self.table.kernels[number], self.table
-        main = self.main.row(
-            row,
-            name=kernel.printed_name(operator.layout, operator.dtype),
-            resources=table.resources[number],
-            occupancy=table.occupancies[number],
-            instruction_name=kernel.family.instruction,
-            instruction=table.gpu.instructions[kernel.family.instruction],
-        )
+        name = kernel.printed_name(operator.layout, operator.dtype)
+        main = self.main.row(row, name=name, kernel=table.facts[number])
         seconds = tuple(
             columns.row(place) for rows, columns in self.reductions for place in np.flatnonzero(rows == row).tolist()
         )
@@ -214,8 +205,8 @@ def plans_of(table: KernelTable, columns: Problems, choices: Choices, *, warm: b
     Raises:
         ValueError: a choice needs a second kernel, and there is none.
     """
-    kernels, chosen_for = table[choices.kernel], columns[choices.problem]
-    main = _schedules(table, kernels, chosen_for, choices, warm=warm)
+    chosen_for = columns[choices.problem]
+    main = _schedules(table, chosen_for, choices, warm=warm)
     partial = choices.reduce & (choices.split_k > 1)
     second = [table.kernels[number].reduction for number in choices.kernel[partial]] if partial.any() else []
     found = []
@@ -225,7 +216,7 @@ def plans_of(table: KernelTable, columns: Problems, choices: Choices, *, warm: b
         rows = np.flatnonzero(partial)[[one is kernel for one in second]]
         mine = choices[rows]
         found.append((rows, reductions(table.gpu, kernel, columns[mine.problem], mine.split_k)))
-    return GemmPlans(table, columns, choices, main, tuple(found), kernels, chosen_for)
+    return GemmPlans(table, columns, choices, main, tuple(found), chosen_for)
 
 
 def tile_schedules(gpu: Gpu, planned: GemmPlan) -> tuple[Schedule, ...]:
@@ -247,32 +238,25 @@ def tile_schedules(gpu: Gpu, planned: GemmPlan) -> tuple[Schedule, ...]:
         reduce=np.full(4, planned.mode == "reduce"),
     )
     problems = Problems.of([problem])[choices.problem]
-    kernels = table[choices.kernel]
-    main = _schedules(table, kernels, problems, choices, warm=not planned.main.cold, edges=edges)
-    made = GemmPlans(table, problems, choices, main, (), kernels, problems)
+    main = _schedules(table, problems, choices, warm=not planned.main.cold, edges=edges)
+    made = GemmPlans(table, problems, choices, main, (), problems)
     return tuple(made.plan(planned.operator, row).main for row in range(4))
 
 
 def _schedules(
-    table: KernelTable,
-    kernels: SimpleNamespace,
-    problems: Problems,
-    choices: Choices,
-    *,
-    warm: bool,
-    edges: Array | None = None,
+    table: KernelTable, problems: Problems, choices: Choices, *, warm: bool, edges: Array | None = None
 ) -> Columns[Schedule]:
     """The products, without the names of kernels.
 
     Args:
-        kernels: a row of the table for each choice.
         problems: one for each choice.
         edges: whether the tile is the last along x, and along y; None for the average tile.
     """
     gpu, split_k = table.gpu, choices.split_k
+    kernels = table[choices.kernel]
+    resident_ctas = kernels.occupancy.ctas
     tiles = _tiles(gpu, kernels, problems, split_k, edges)
-    staged = stage(gpu, kernels, problems, tiles)
-    step = step_of(gpu, kernels, problems, staged)
+    step = k_steps_of(gpu, kernels, problems, tiles)
     partial = choices.reduce & (split_k > 1)
     result_bytes = np.where(partial, problems.partial_bytes, problems.output_bits / 8)
     tile_bytes = np.where(kernels.stores_result, tiles.rows[0] * tiles.rows[1] * result_bytes, 0.0)
@@ -280,8 +264,8 @@ def _schedules(
     if problems.additions:
         store_bytes = problems.additions.reached_bytes / tiles.ctas
     fixed_up = ~(choices.reduce | kernels.adds_to_result)
-    fixup_times = np.where(fixed_up, partners(gpu, tiles, kernels.resident_ctas), 0)
-    chain = np.minimum(fixup_times, partners_at_once(gpu, tiles, kernels.resident_ctas))
+    fixup_times = np.where(fixed_up, partners(gpu, tiles, resident_ctas), 0)
+    chain = np.minimum(fixup_times, partners_at_once(gpu, tiles, resident_ctas))
     across = np.where(kernels.stripes_across_n, tiles.counts[1], tiles.counts[0])
     swizzle_width = np.minimum(np.where(kernels.swizzle_width > 0, kernels.swizzle_width, across), across)
     moved = _traffic(gpu, kernels, problems, tiles, step, tiles.ctas * store_bytes, swizzle_width, warm=warm)
@@ -297,9 +281,10 @@ def _schedules(
             c_read_bytes=tiles.ctas * c_bytes,
             c_missed_bytes=missed_bytes,
         )
-    stored_at_once = np.minimum(tiles.ctas, gpu.sm.count * kernels.resident_ctas) * store_bytes
+    stored_at_once = np.minimum(tiles.ctas, gpu.sm.count * resident_ctas) * store_bytes
     return Columns(
         Schedule,
+        kernel=kernels,
         grid=Columns(
             Grid,
             x=tiles.counts[0],
@@ -309,18 +294,6 @@ def _schedules(
             swizzle_width=swizzle_width,
             stripes_across_y=kernels.stripes_across_n,
         ),
-        warps=kernels.warps + kernels.producer_warps,
-        math_warps=kernels.warps,
-        instances=kernels.instances,
-        persistent=kernels.persistent,
-        occupancy=Columns(Occupancy, ctas=kernels.resident_ctas),
-        instruction=Columns(
-            Instruction,
-            issue_interval_cycles=kernels.issue_interval_cycles,
-            sustained_fraction=kernels.sustained_fraction,
-            latency_cycles=kernels.latency_cycles,
-        ),
-        setup_cycles=kernels.setup_cycles,
         steps=tiles.steps,
         step=step,
         epilogue=epilogue_of(gpu, kernels, problems, tiles, result_bytes, store_bytes, fixup_times, chain, c_bytes),
@@ -331,7 +304,7 @@ def _schedules(
     )
 
 
-def _tiles(gpu: Gpu, kernels: SimpleNamespace, problems: Problems, split_k: Array, edges: Array | None) -> Tiles:
+def _tiles(gpu: Gpu, kernels: Any, problems: Problems, split_k: Array, edges: Array | None) -> Tiles:
     """The tiles of problems on kernels.
 
     Args:
@@ -344,7 +317,7 @@ def _tiles(gpu: Gpu, kernels: SimpleNamespace, problems: Problems, split_k: Arra
     largest = np.minimum(ceil_div(all_rows, slices), kernels.tile)
     if edges is not None:
         rows = np.where(edges, all_rows - (counts - 1) * kernels.tile, largest).astype(float)
-    at_once = counts[0] * counts[1] * problems.batch * split_k <= gpu.sm.count * kernels.resident_ctas
+    at_once = counts[0] * counts[1] * problems.batch * split_k <= gpu.sm.count * kernels.occupancy.ctas
     if problems.longest_k is not None:
         # The CTA with most of k ends last.
         steps = np.where(at_once, ceil_div(problems.longest_k, kernels.tile_k), steps)
@@ -358,10 +331,10 @@ def _tiles(gpu: Gpu, kernels: SimpleNamespace, problems: Problems, split_k: Arra
 
 def _traffic(
     gpu: Gpu,
-    kernels: SimpleNamespace,
+    kernels: Any,
     problems: Problems,
     tiles: Tiles,
-    step: Columns[Step],
+    step: Columns[KStep],
     written_bytes: Array,
     swizzle_width: Array,
     *,
@@ -369,7 +342,7 @@ def _traffic(
 ) -> Columns[Traffic]:
     """Bytes that launches move between L2, DRAM and their CTAs."""
     operands = problems.operands
-    concurrent_ctas = gpu.sm.count * kernels.resident_ctas
+    concurrent_ctas = gpu.sm.count * kernels.occupancy.ctas
     of_product = tiles.counts[0] * tiles.counts[1]
     # Splits of k are launched a whole plane of tiles apart, as the products of a batch are, and read k ranges of their
     # own.
@@ -387,7 +360,7 @@ def _traffic(
     # DRAM has opened other pages by the time that the next step asks for its slice of a row, but L2 is filled by units.
     ring_k, unit_k = kernels.tile_k * np.maximum(1, step.ahead), gpu.l2.fetch_bytes * 8 / operands.element_bits
     asked_k = np.maximum(kernels.tile_k, np.minimum(ring_k, unit_k))
-    costs, energies = read_costs(gpu, operands, asked_k, outlives, bytes_in_page(gpu, kernels.in_shared_memory))
+    costs, energies = read_costs(gpu, operands, asked_k, outlives, bytes_in_page(gpu, kernels.loop.in_shared_memory))
     panels_bytes = tiles.rows * (problems.k / tiles.split_k) * operands.bits / 8 / operands.reads_per_element
     moved = traffic(
         Panels(counts, across_first(panels_bytes), across_first(costs), across_first(energies)),

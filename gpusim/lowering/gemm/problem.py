@@ -82,9 +82,9 @@ def problem_of(operator: Product) -> Problem:
         case Convolution():
             return _of_convolution(gathered(operator), operator.dtype, operator.dtype)
         case ImplicitProduct():
-            problem = _of_convolution(gathered(operator), operator.dtype, operator.result or operator.dtype)
-            split_k, longest_k, additions = operator.split_k, operator.longest_k, operator.additions
-            return replace(problem, split_k=split_k, longest_k=longest_k, additions=additions)
+            problem = _of_convolution(gathered(operator), operator.dtype, operator.result)
+            split_k, longest_k = operator.parts_of_k
+            return replace(problem, split_k=split_k, longest_k=longest_k, additions=operator.additions)
         case FusedWinograd():
             return _of_winograd(operator)
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpusim.hardware.gpu import Gpu, Instruction
-from gpusim.hardware.occupancy import Occupancy
-from gpusim.launch import Axis, Grid, Resources, Runs
+from gpusim.hardware.gpu import Gpu
+from gpusim.launch import Axis, Grid, Runs
+from gpusim.lowering.gemm.kernel_facts import KernelFacts
 from gpusim.lowering.locality import Traffic
 from gpusim.units import ceil_div
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What a CTA loads of one tensor in a step."""
+    """What a CTA loads of one tensor in a k-step."""
 
     tensor: str
     axes: tuple[Axis, ...] | None
@@ -33,8 +33,8 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One turn of a CTA's main loop, edge tiles averaged in."""
+class KStep:
+    """What an iteration of a CTA's main loop takes on its problem, edge tiles averaged in."""
 
     blocks: tuple[Block, ...]
     port_bytes: float
@@ -46,17 +46,9 @@ class Step:
     load_instructions: float
     """Warp-wide global loads of one warp."""
     ahead: int
-    """Steps whose data is on its way while one is computed."""
-    hidden_share: float
-    """Of a step's math, that passes between asking for that data and the first use of it."""
-    mma_instructions: float
-    """Multiply-accumulate instructions of a math warp."""
+    """K-steps whose data is on its way while one is computed."""
     pipe_slots: float
-    """Slots of the math pipe they take, with the address arithmetic that shares it."""
-    k_groups: int
-    """Groups they form, each accumulating onto the results of the one before."""
-    operand_bytes: float
-    """Shared-memory port time of a math warp's operands [B]."""
+    """Slots of the math pipe that a math warp's instructions take, with the address arithmetic that shares it."""
     issue_slots: float
     """Issue slots of a math warp, ``pipe_slots`` included."""
 
@@ -75,40 +67,24 @@ class Step:
 class Epilogue:
     """What one math warp does after its main loop. An amount of zero stands for a part that the kernel leaves out."""
 
-    warps_k_bytes: float
+    warps_k_bytes: float = 0.0
     """Accumulators that warps which share a tile's k add up in shared memory [B]."""
-    fixup_bytes: float
+    fixup_bytes: float = 0.0
     """Accumulators of a split-K fix-up within the kernel, per partner [B]."""
-    fixup_times: int
+    fixup_times: int = 0
     """Partners a CTA waits for, one after the other."""
-    shared_passes: int
-    """Times that some rows of the results pass through shared memory, one after the other; 0 where all pass at once."""
-    shared_pass_bytes: float
-    """Results that pass through shared memory, so that rows of C are stored in full lines [B]."""
-    shared_pass_cycles: float
-    """Latency of those passes, a few rows each, beside that of their instructions [cycles]."""
-    setup_cycles: float
-    """Serial address arithmetic before the first pass [cycles]."""
-    scaling_fma: float
-    """FMA instructions on the results before they pass."""
-    storing_alu: float
-    """ALU instructions around the stores, conversions included."""
-    storing_sfu: float
-    store_bytes: float
-    """Results that the warp writes [B]."""
-    store_instructions: float
-    store_largest: float
+    setup_cycles: float = 0.0
+    """Before the first pass: address arithmetic, and the partners that go through their passes meanwhile [cycles]."""
+    shared_pass_bytes: float = 0.0
+    """Results that pass through shared memory [B]."""
+    converts: bool = False
+    """Results are stored in fewer bits than they were added up in."""
+    store_instructions: float = 0.0
+    """Warp-wide stores of the CTA that ends last."""
+    store_largest: float = 1.0
     """What the CTA that ends last writes, over what the average one does."""
-    bulk_store: bool
-    """One thread hands the CTA's tile to the TMA; its warps meet before and after."""
     c_bytes: float = 0.0
     """What the warp reads of C, to add its results to [B]."""
-    c_ahead: bool = False
-    """What a pass adds is asked for in the pass before."""
-    c_fma: float = 0.0
-    """FMA instructions that add it, conversions included."""
-    c_alu: float = 0.0
-    """ALU instructions around its loads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,26 +92,11 @@ class Schedule:
     """One launch of a kernel in closed form."""
 
     name: str
+    kernel: KernelFacts
     grid: Grid
-    resources: Resources
-    """Of a CTA."""
-    warps: int
-    """Warps that work on a CTA's tile."""
-    math_warps: int
-    """Those of them that feed the math pipes."""
-    instances: int
-    """Sets of math warps that take a persistent CTA's tiles in turn."""
-    persistent: bool
-    """A CTA slot keeps its warps from tile to tile, and each goes on to the next as soon as it is done."""
-    occupancy: Occupancy
-    instruction_name: str
-    instruction: Instruction
-    """That the math warps execute."""
-    setup_cycles: float
-    """Serial address arithmetic of a warp before its first load [cycles]."""
     steps: int
-    """Turns of a CTA's main loop."""
-    step: Step
+    """Iterations of a CTA's main loop."""
+    step: KStep
     epilogue: Epilogue
     store_bytes: float
     """Results the average CTA writes: of those that share a tile, one does [B]."""
@@ -144,6 +105,25 @@ class Schedule:
     traffic: Traffic
     cold: bool
     """Operands were not used lately: the first loads of an SM also miss the TLB."""
+
+    @property
+    def warps(self) -> int:
+        """Warps that work on a CTA's tile."""
+        return self.kernel.math_warps + self.kernel.producer_warps
+
+    @property
+    def warp_store_bytes(self) -> float:
+        """Results that a math warp writes [B]."""
+        return self.store_bytes / self.kernel.math_warps
+
+    @property
+    def storing(self) -> dict[str, float]:
+        """A warp's instructions around its stores, by pipe."""
+        results, converts = self.kernel.results, self.epilogue.converts
+        return {
+            "alu": results.storing_alu + converts * results.converting_alu,
+            "sfu": results.storing_sfu + converts * results.converting_sfu,
+        }
 
     @property
     def ctas(self) -> int:
@@ -155,40 +135,42 @@ class Schedule:
     @property
     def epilogue_shared_bytes(self) -> float:
         """Accumulators a CTA reads back from shared memory in its epilogue [B]."""
-        return (self.epilogue.warps_k_bytes + self.epilogue.shared_pass_bytes) * self.math_warps
+        return (self.epilogue.warps_k_bytes + self.epilogue.shared_pass_bytes) * self.kernel.math_warps
 
     @property
     def fma(self) -> float:
         """Multiply-adds the pipes execute, padding included."""
-        return self.ctas * self.math_warps * self.steps * self.step.mma_instructions * self.instruction.fma
+        kernel = self.kernel
+        return self.ctas * kernel.math_warps * self.steps * kernel.loop.mma_instructions * kernel.instruction.fma
 
     @property
     def other_instructions(self) -> float:
         """Warp instructions of the main loops besides the multiply-accumulates."""
-        return self.ctas * self.math_warps * self.steps * (self.step.issue_slots - self.step.mma_instructions)
+        others = self.step.issue_slots - self.kernel.loop.mma_instructions
+        return self.ctas * self.kernel.math_warps * self.steps * others
 
     @property
     def l2_bytes(self) -> float:
         """Bytes between the SMs and L2, both ways [B]."""
         # Of n CTAs that share a tile all but one pass partial sums on, and all but one read some.
-        splits, epilogue = self.grid.splits, self.epilogue
-        fixed_up = 2 * (splits - 1) / splits * epilogue.fixup_bytes * self.math_warps if epilogue.fixup_times else 0.0
+        splits, warps, epilogue = self.grid.splits, self.kernel.math_warps, self.epilogue
+        fixed_up = 2 * (splits - 1) / splits * epilogue.fixup_bytes * warps if epilogue.fixup_times else 0.0
         stored = self.store_bytes * self.store_passes
         return self.ctas * (self.steps * self.step.l2_bytes + stored + fixed_up + self.c_bytes)
 
     @property
     def c_bytes(self) -> float:
         """What the average CTA reads of C [B]."""
-        return self.epilogue.c_bytes * self.math_warps
+        return self.epilogue.c_bytes * self.kernel.math_warps
 
     @property
     def shared_bytes(self) -> float:
         """Shared-memory bytes read and written in the main loops [B]."""
         staged = sum(block.block_bytes for block in self.step.blocks) if self.step.shared_write_bytes else 0.0
-        return self.ctas * self.steps * (self.math_warps * self.step.operand_bytes + staged)
+        return self.ctas * self.steps * (self.kernel.math_warps * self.kernel.loop.operand_bytes + staged)
 
     @property
     def shared_port_bytes(self) -> float:
         """Time of the shared-memory port in the main loops: narrow and conflicting writes take more [B]."""
-        reads = self.math_warps * self.step.operand_bytes
+        reads = self.kernel.math_warps * self.kernel.loop.operand_bytes
         return self.ctas * self.steps * (reads + self.step.shared_write_bytes)

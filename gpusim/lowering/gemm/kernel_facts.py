@@ -1,0 +1,135 @@
+"""What launches take from their kernel: all that it, the GPU and the types of its operands decide, not the sizes.
+
+The module of each kind of main loop says what an iteration of it holds, for one kernel (``*_body``). With the sizes of
+a problem, the same formulas give the k-steps of every kernel (:mod:`gpusim.lowering.gemm.k_step`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from gpusim.hardware.gpu import Instruction
+from gpusim.hardware.occupancy import Occupancy
+from gpusim.launch import Resources
+
+WIDE_SHARED_BYTES = 512
+"""A warp-wide 128-bit shared-memory access (LDS.128, ldmatrix.x4) moves 32 x 16 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopBody:
+    """An iteration of a kernel's main loop: how it loads, and what a math warp executes."""
+
+    load_bytes: int
+    """Widest access to global memory [B]."""
+    step_instructions: float
+    """Of a math warp: loop, addresses, predicates, and what operands take on their way to the pipe."""
+    mma_instructions: float
+    """Multiply-accumulate instructions of a math warp."""
+    k_groups: int
+    """Groups they form, each accumulating onto the results of the one before."""
+    operand_bytes: float
+    """Shared-memory port time of a math warp's operands [B]."""
+    hidden_share: float = 1.0
+    """Of the math, between the last global load and the first store to shared memory."""
+    in_shared_memory: bool = True
+    """Operands pass through shared memory."""
+    copies_itself: bool = False
+    """Loads of ``least_copy_bytes`` and more write shared memory by themselves (cp.async, TMA)."""
+    least_copy_bytes: int = 0
+    load_overhead_instructions: int = 0
+    """Of each global load: its address and predicate."""
+    vector_bytes: int = 0
+    """Neighbours that a thread copies to shared memory together, where it loads them in pieces [B]; 0: it does not."""
+    by_element: bool = False
+    """Compiled for rows that are all aligned, and for single elements."""
+    transposes: bool = False
+    """Threads multiply along m and n: operands that lie along k are transposed on their way into shared memory."""
+    staging_slots: float = 0.0
+    """Slots of the math pipe that filling shared memory takes, per 32 elements."""
+    bulk_load_instructions: float = math.nan
+    """Of the producer warp; nan where all warps load."""
+    bulk_issue_slots: float = math.nan
+    """Of a math warp that a producer loads for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultPasses:
+    """How a warp's results go from its accumulators to memory; instructions are those of all its results."""
+
+    stores_elements: bool = False
+    """Threads store single results, a warp a run of a row."""
+    bulk_store: bool = False
+    """One thread hands the CTA's tile to the TMA; its warps meet before and after."""
+    in_shared_memory: bool = False
+    """Results pass through shared memory, so that rows of C are stored in full lines."""
+    shared_passes: int = 0
+    """Times that some rows of the results pass through shared memory, one after the other; 0 where all pass at once."""
+    shared_pass_cycles: float = 0.0
+    """Latency of those passes, a few rows each, beside that of their instructions [cycles]."""
+    address_cycles: float = 0.0
+    """Serial address arithmetic before the first pass [cycles]."""
+    chained_cycles: float = 0.0
+    """What a CTA goes through between the partial sums of its predecessor and its own, besides reading and writing
+    them [cycles]."""
+    scaling_fma: float = 0.0
+    """FMA instructions on the results before they pass."""
+    storing_alu: float = 0.0
+    """ALU instructions around the stores."""
+    storing_sfu: float = 0.0
+    converting_alu: float = 0.0
+    """Besides, where results are stored in fewer bits than they were added up in."""
+    converting_sfu: float = 0.0
+    adding_fma: float = 0.0
+    """Besides, where C is read: to add it, conversions included."""
+    adding_alu: float = 0.0
+    """Around the loads of C."""
+    c_ahead: bool = False
+    """What a pass adds of C is asked for in the pass before."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFacts:
+    """A kernel on a GPU, with operands of some types."""
+
+    resources: Resources
+    """Of a CTA."""
+    occupancy: Occupancy
+    math_warps: int
+    """Warps of a CTA that feed the math pipes."""
+    instruction_name: str
+    instruction: Instruction
+    """That the math warps execute."""
+    setup_cycles: float
+    """Serial address arithmetic of a warp before its first load [cycles]."""
+    loop: LoopBody
+    results: ResultPasses
+    tile: tuple[int, int] = (1, 1)
+    """Rows and columns of C of a CTA's tile."""
+    tile_k: int = 1
+    """Values of k in a k-step."""
+    cluster: tuple[int, int] = (1, 1)
+    """CTAs along m and n that load common data by multicast."""
+    warps_k: int = 1
+    """Warps that share the k of a k-step."""
+    stages: int = 1
+    """Of the ring, in shared memory and registers."""
+    swizzle_width: int = 0
+    """Tiles across a stripe of the threadblock swizzle; 0: plain order."""
+    stripes_across_n: bool = False
+    """Of the swizzle; they run along m."""
+    producer_warps: int = 0
+    """Warps of a CTA that only load."""
+    instances: int = 1
+    """Sets of math warps that take a persistent CTA's tiles in turn."""
+    persistent: bool = False
+    """A CTA slot keeps its warps from tile to tile, and each goes on to the next as soon as it is done."""
+    stores_result: bool = True
+    convolves: bool = False
+    least_split_steps: int = 0
+    """K-steps that it leaves a CTA where it splits k; 0: as few as the library does."""
+    adds_to_result: bool = False
+    """CTAs that share the k of a tile add to it as they come, and wait for no other."""
+    counts_splits: bool = False
+    """A memset clears what CTAs that share the k of a tile count in."""
