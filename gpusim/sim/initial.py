@@ -35,7 +35,7 @@ from gpusim.sim.state import (
 )
 from gpusim.units import ceil_div
 
-FIRST_ITERATIONS, FIRST_BLOCKS, FIRST_STAGES, FIRST_TILES, FIRST_ENDED = 512, 2048, 16, 8, 512
+FIRST_ITERATIONS, FIRST_BLOCKS, FIRST_STAGES, FIRST_TILES, FIRST_ENDED = 512, 2048, 32, 8, 512
 """Room for what grows: iterations and blocks of a loop, stages of a ring, tiles on their way, CTAs that ended."""
 FIRST_WORDS, MOST_WORDS = 1 << 17, 1 << 23
 """Random words until a driver draws more: 8 or more for each line that L2 replaces."""

@@ -207,7 +207,7 @@ def lives(machine: Machine, launch: Launch) -> tuple[list[int], list[Life], dict
             super()._happens(event)
 
     driver.state = Watched  # type: ignore[misc]
-    state = simulation.state(driver, 1, traced=True)
+    state = simulation.state(driver, 8, traced=True)  # room for all tiles of a persistent CTA
     watched: list[Life] = []
 
     def on_join(warp: Warp) -> None:

@@ -161,15 +161,14 @@ def launches(seed: int, number: int) -> Iterator[tuple[Machine, Launch]]:
     pick = random.Random(seed)
     boards = cycle(entry.name for entry in list_archs())
     found: list[tuple[Machine, Launch]] = []
-    processes = sampled._processes
 
-    def noted(decoded: DecodedLaunch, *args: Any, **options: Any) -> Any:
-        found.append((decoded.machine, decoded.launch))
-        return played(decoded, **options) or processes(decoded, *args, **options)
+    def noted(simulation: Simulation, *args: Any, **options: Any) -> Any:
+        found.append((simulation.decoded.machine, simulation.decoded.launch))
+        return drive(simulation, *args, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(choice.VARIABLE, "0")  # an earlier test may have preferred compiled code
-        patch.setattr(sampled, "_processes", noted)
+        patch.setenv(choice.VARIABLE, "1")
+        patch.setattr(sampled, "drive", noted)
         while len(found) < number:
             board = load_spec(next(boards))
             dtypes = sorted({name for one in board.gpu.instructions.values() for name in one.inputs})
