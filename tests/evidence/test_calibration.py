@@ -27,6 +27,7 @@ from conftest import (
 from numpy.typing import NDArray
 
 from gpusim.evidence.measured import MeasuredRow, read_measured
+from gpusim.evidence.sources import MeasuredSystem
 from gpusim.execution.service import Service
 from gpusim.host.timing import observed_time_us
 from gpusim.numbers.formats import Dtype
@@ -218,7 +219,7 @@ def test_a_value_whose_interval_fills_its_range_is_not_identified(report: Calibr
 def board_of(spec: Spec) -> Board:
     """A board whose every value is fitted."""
     known = {key: Known(origin.kind, origin.spread) for key, origin in spec.provenance.items()}
-    return Board(spec.system, known, spec.sha256)
+    return Board(MeasuredSystem(spec.system), known, spec.sha256)
 
 
 def test_a_measured_value_moves_within_its_spread_only() -> None:
@@ -228,7 +229,7 @@ def test_a_measured_value_moves_within_its_spread_only() -> None:
         "l2.bandwidth_bytes_per_cycle": Known("measured"),
         "l2.usable_fraction": Known("assumed", 0.2),
     }
-    moving = {one.key_path: one for one in parameters([Board(spec.system, known, "")], (), ())}
+    moving = {one.key_path: one for one in parameters([Board(MeasuredSystem(spec.system), known, "")], (), ())}
     efficiency, bandwidth, usable = (moving[key] for key in known)
     assert (efficiency.low, efficiency.high) == pytest.approx((0.9 * efficiency.value, 0.98))  # DRAM has to refresh
     assert (bandwidth.low, bandwidth.high) == pytest.approx((0.97 * bandwidth.value, 1.03 * bandwidth.value))
@@ -255,9 +256,9 @@ def test_each_source_of_runs_has_one_way_of_timing_within_bounds(write_runs: Wri
     sources = timing_of_sources(read_measured(write_runs(lines)))
     assert sources == {"lab_1": SourceTiming("event", 450.0), "tracer": SourceTiming("profiler", 9.0)}
     spec = load_spec("t4")
-    board = Board(spec.system, {}, "").with_sources(sources)
+    board = Board(MeasuredSystem(spec.system), {}, "").with_sources(sources)
     (own,) = parameters([board], (), ("graph", "event"), sources)
-    assert own.key_path == "host.timing_of_source_us.lab_1"
+    assert own.key_path == "sources.timing_us.lab_1"
     assert (own.low, own.high) == TIMING_LIMITS_US["event"]
     assert own.value == spec.system.host.method_overhead_us["event"]
     assert not parameters([board.with_overheads({"event": 12.5})], (), (), sources)
@@ -267,7 +268,7 @@ def test_rows_are_drawn_from_every_magnitude_of_time(write_runs: WriteRuns) -> N
     times_us = [10.0 + at / 100 for at in range(90)] + [100.0, 101.0, 102.0, 103.0, 5000.0]
     rows = read_measured(write_runs([measured_line((64, 64, 64 + at), time) for at, time in enumerate(times_us)]))
     arch = load_spec("t4").system
-    found, _ = observations(rows, {"t4": Board(arch, {}, "")})
+    found, _ = observations(rows, {"t4": Board(MeasuredSystem(arch), {}, "")})
     kept = [found[place].row.time_us for place in sample_rows(found, 20, seed=1)]
     assert len(kept) == 20
     assert kept.count(5000.0) == 1
@@ -298,10 +299,10 @@ def test_what_a_gpu_does_not_have_stays_away() -> None:
 
 def test_a_value_that_a_board_states_itself_stays_its_own() -> None:
     spec = load_spec("t4")
-    board = Board(spec.system, {"dram.activation_bytes": Known("assumed")}, spec.sha256)
+    board = Board(MeasuredSystem(spec.system), {"dram.activation_bytes": Known("assumed")}, spec.sha256)
     trial = board.with_values((("clock.max_mhz", 1000.0), ("dram.activation_bytes", 5.0)))
-    assert trial.gpu.clock.max_mhz == spec.gpu.clock.max_mhz
-    assert trial.gpu.dram.activation_bytes == 5.0
+    assert trial.system.gpu.clock.max_mhz == spec.gpu.clock.max_mhz
+    assert trial.system.gpu.dram.activation_bytes == 5.0
 
 
 def _alike(key_path: str, pattern: str) -> bool:

@@ -151,7 +151,7 @@ def _boards(rows: Sequence[MeasuredRow], library: str, arch_path: Sequence[Path]
             continue  # counted as of another GPU
         files = names_of(spec.files[0], arch_path).files
         if library in (file.stem for file in files if file.parent.name == LIBRARIES):
-            found[name] = fitted_board(spec, ())
+            found[name] = fitted_board(spec, (), arch_path)
     return found
 
 
