@@ -150,4 +150,5 @@ def archs_schema(
         "host": (Host, "host"),
         "sources": (Overheads, "sources of runs"),
     }
-    emit_json(json_schema(*files[record]))
+    described, called = files[record]
+    emit_json({**json_schema(described), "title": f"gpusim {called}"})

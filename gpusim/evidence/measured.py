@@ -195,19 +195,6 @@ def read_measured(path: Path | str) -> tuple[MeasuredRow, ...]:
     return tuple(_row(of_line, name, line) for line, of_line in fields)
 
 
-def read_tables(paths: Sequence[Path | str]) -> list[MeasuredRow]:
-    """The rows of several measured CSVs.
-
-    Raises:
-        MeasuredError: one cannot be read, or is named twice: its rows would count twice.
-    """
-    files = [Path(path).resolve() for path in paths]
-    for place, path in enumerate(paths):
-        if files[place] in files[:place]:
-            raise MeasuredError(f"{path}: named twice; name each table once")
-    return [row for path in paths for row in read_measured(path)]
-
-
 def write_measured(path: Path, rows: Sequence[MeasuredRow]) -> None:
     """Write rows as a measured CSV that :func:`read_measured` gives back; it appears whole or not at all.
 

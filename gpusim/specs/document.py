@@ -89,15 +89,10 @@ def _adapter(record: type[Record]) -> TypeAdapter[Any]:
     return TypeAdapter(typed_dict(f"{record.__name__}File", stated.__doc__, {**stated.__annotations__, **beside}))
 
 
-def json_schema(record: type[Record], called: str) -> dict[str, Any]:
-    """JSON Schema of the files of a record, for editors.
-
-    Args:
-        called: what such a file is called.
-    """
+def json_schema(record: type[Record]) -> dict[str, Any]:
+    """JSON Schema of the files of a record, for editors."""
     schema = _adapter(record).json_schema()
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    schema["title"] = f"gpusim {called}"
     return schema
 
 

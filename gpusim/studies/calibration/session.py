@@ -9,7 +9,8 @@ from pathlib import Path
 
 from gpusim.errors import InputError
 from gpusim.evidence.boards import board_of
-from gpusim.evidence.measured import read_tables
+from gpusim.evidence.fields import rows_of
+from gpusim.evidence.measured import read_measured
 from gpusim.evidence.published_benchmarks import read_published
 from gpusim.evidence.sources import MeasuredSystem, measured_system, stated_overheads
 from gpusim.execution.journal import Journal
@@ -84,7 +85,7 @@ def calibrate(
         CalibrationError: no row can be used, or two tables have the same file name.
     """
     start = spec_file(arch, arch_path)
-    rows, of_kernels = read_tables(files), read_tables(recorded)
+    rows, of_kernels = rows_of(files, read_measured), rows_of(recorded, read_measured)
     tables = hashes_of([*files, *recorded, *([microbenchmarks] if microbenchmarks else [])])
     specs = specs_of(start, (row.gpu for row in (*rows, *of_kernels)), out, arch_path)
     if not specs:
