@@ -27,7 +27,7 @@ from conftest import (
 from numpy.typing import NDArray
 
 from gpusim.evidence.measured import MeasuredRow, read_measured
-from gpusim.evidence.sources import MeasuredSystem
+from gpusim.evidence.sources import MeasuredSystem, stated_overheads
 from gpusim.execution.service import Service
 from gpusim.host.timing import observed_time_us
 from gpusim.numbers.formats import Dtype
@@ -36,6 +36,7 @@ from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
 from gpusim.specs import Spec, load_spec
 from gpusim.specs.load import Names
+from gpusim.studies.calibration.boards import fitted_board
 from gpusim.studies.calibration.fit import NOTHING_GAINED, Calibration, FittedValue, mean_error
 from gpusim.studies.calibration.heuristic_bias import (
     RankedKernels,
@@ -217,9 +218,11 @@ def test_a_value_whose_interval_fills_its_range_is_not_identified(report: Calibr
 
 
 def board_of(spec: Spec) -> Board:
-    """A board whose every value is fitted."""
-    known = {key: Known(origin.kind, origin.spread) for key, origin in spec.provenance.items()}
-    return Board(MeasuredSystem(spec.system), known, spec.sha256)
+    """A board whose values, and those of sources on it, may all move."""
+    of_sources = stated_overheads(spec.files)
+    origins = {**spec.provenance, **(of_sources.provenance("sources") if of_sources else {})}
+    files = {origin.file.resolve() for origin in origins.values() if origin.file}
+    return fitted_board(spec, files)
 
 
 def test_a_measured_value_moves_within_its_spread_only() -> None:
@@ -282,7 +285,7 @@ def test_no_datasheet_value_may_move_and_every_pattern_meets_a_value() -> None:
     spec = load_spec("v100-pcie-16gb")
     board = board_of(spec)
     moving = parameters([board], spec.gpu.instructions, ("event", "host", "layer", "stream"))
-    assert all(spec.provenance[one.key_path].kind != "datasheet" for one in moving)
+    assert all(board.known[one.key_path].kind != "datasheet" for one in moving)
     assert all(one.low <= one.value <= one.high for one in moving)
     patterns = {pattern.replace("*", "x") for pattern in LIMITS}
     met = {next(key for key in patterns if _alike(one.key_path, key)) for one in moving}
@@ -330,12 +333,13 @@ def test_the_written_spec_extends_the_original_and_predicts_the_runs(
     confidence = load_spec(out).system.confidence
     assert confidence is not None
     assert (sum(one.rows for one in confidence.measured), confidence.measured[0].board) == (len(STREAMS), "T4")
-    (tmp_path / "hosts").mkdir(exist_ok=True)
-    earlier = tmp_path / "hosts" / "mine.yaml"
-    earlier.write_text("extends: turing\n", encoding="utf-8")
+    earlier = [tmp_path / folder / "mine.yaml" for folder in ("hosts", "sources")]
+    for file, text in zip(earlier, ("extends: turing\n", "timing_us: {}\n"), strict=True):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text, encoding="utf-8")
     assert command(*fit).returncode == 0
     assert out.read_bytes() == first  # its own values do not feed back
-    assert not earlier.exists()  # of a host whose values no run tells
+    assert not any(file.exists() for file in earlier)  # of a host and of sources whose values no run tells
 
 
 def recorded_line(shape: tuple[int, int, int], label: str, gpu: str = "t4") -> str:

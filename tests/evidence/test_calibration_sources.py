@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from conftest import MEASURED_HEADER, WriteRuns, measured_line, unfitted
 from test_calibration import LARGE, SMALL, STREAMS, by_key, specs
 
@@ -31,6 +32,7 @@ from gpusim.studies.calibration.parameters import OF_SOURCE, STALL_OF_SOURCE, Bo
 from gpusim.studies.calibration.report import CalibrationReport
 from gpusim.studies.calibration.row_kernels import RowKernels
 from gpusim.studies.calibration.session import calibrate
+from gpusim.studies.calibration.spec_writer import spec_texts
 from gpusim.studies.calibration.timer import Boards, Timer
 from gpusim.studies.microbench import play
 from gpusim.system import System
@@ -76,6 +78,9 @@ def test_what_a_source_adds_goes_to_its_way_of_timing_and_not_to_the_gpu(report:
     assert carried["lab"]["mape_without"] > 3 * carried["lab"]["mape"]
     assert not carried["tracer"]["values"]
     assert carried["tracer"]["mape_without"] == carried["tracer"]["mape"]
+    texts = spec_texts(report, Path("mine.yaml"), "2026-01-01")
+    written = yaml.safe_load(texts[Path("sources/mine.yaml")])
+    assert written["timing_us"] == {"lab": {**written["timing_us"]["lab"], "value": own.value, "kind": "fitted"}}
 
 
 def test_a_source_that_differs_shows_where_it_is_left_out(report: CalibrationReport) -> None:
