@@ -151,12 +151,14 @@ class MeasuredSystem:
         Raises:
             ValueError: a value is out of its range.
         """
-        stated = dict(values)
-        added = self.overheads.model_dump()
-        for key_path in [one for one in stated if one.startswith(f"{SOURCES}.")]:
-            _, kind, source = key_path.split(".")
-            added[kind][source] = stated.pop(key_path)
-        return MeasuredSystem(self.system.with_values(stated.items()), Overheads.model_validate(added))
+        of_system, of_sources = [], self.overheads.model_dump()
+        for key_path, value in values:
+            if key_path.startswith(f"{SOURCES}."):
+                _, kind, source = key_path.split(".")
+                of_sources[kind][source] = value
+            else:
+                of_system.append((key_path, value))
+        return MeasuredSystem(self.system.with_values(of_system), Overheads.model_validate(of_sources))
 
     def with_overheads(self, overheads: Mapping[str, float]) -> MeasuredSystem:
         """The system on the user's machine, with what timing methods add there [us], whatever the source of a run."""
@@ -165,13 +167,10 @@ class MeasuredSystem:
         return MeasuredSystem(replace(self.system, host=self.system.host.with_overheads(overheads)))
 
 
-def overheads_file(files: Iterable[Path]) -> Path | None:
-    """The file of sources that holds for a spec: that of the name of the nearest of the spec's files which has one."""
-    return first_file(path.parent / SOURCES / path.name for path in files)
-
-
 def stated_overheads(files: Iterable[Path], arch_path: Iterable[Path] = ()) -> Stated[Overheads] | None:
     """What sources add on the boards of a spec, with where each value stands; None where no file states any.
+
+    The file that counts has the name of the nearest of the spec's files that has one in the folder beside it.
 
     Args:
         files: of the spec, nearest first.
@@ -180,10 +179,8 @@ def stated_overheads(files: Iterable[Path], arch_path: Iterable[Path] = ()) -> S
     Raises:
         SpecError: the file is wrong; each problem is one line.
     """
-    path = overheads_file(files)
-    if path is None:
-        return None
-    return stated(Overheads, path, [folder / SOURCES for folder in search_folders(arch_path)])
+    path = first_file(path.parent / SOURCES / path.name for path in files)
+    return stated(Overheads, path, [folder / SOURCES for folder in search_folders(arch_path)]) if path else None
 
 
 def measured_system(spec: Spec, arch_path: Iterable[Path] = ()) -> MeasuredSystem:
