@@ -18,7 +18,7 @@ from gpusim.evidence.recorded_kernels import KNOWN_BY, TracedKernel, read_traced
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
 from gpusim.report.trace_validation_tables import trace_validation_tables
-from gpusim.sim.switch import prefer_compiled
+from gpusim.sim.drivers.choice import prefer_compiled
 from gpusim.specs import Spec
 from gpusim.studies.validation.accuracy import counts, errors, grouped, rounded
 from gpusim.studies.validation.prediction import specs_of
