@@ -78,7 +78,7 @@ def columns_of(path: Path | str) -> frozenset[str]:
         return frozenset()
 
 
-def rows_of(paths: Iterable[Path | str], read: Callable[[Path | str], Iterable[Row]]) -> list[Row]:
+def rows_of(paths: Sequence[Path | str], read: Callable[[Path | str], Iterable[Row]]) -> list[Row]:
     """The rows of several tables, in the order of the files.
 
     Args:
@@ -87,14 +87,11 @@ def rows_of(paths: Iterable[Path | str], read: Callable[[Path | str], Iterable[R
     Raises:
         MeasuredError: one cannot be read, or is named twice: its rows would count twice.
     """
-    read_before: set[Path] = set()
-    rows: list[Row] = []
-    for path in paths:
-        if (file := Path(path).resolve()) in read_before:
+    files = [Path(path).resolve() for path in paths]
+    for place, path in enumerate(paths):
+        if files[place] in files[:place]:
             raise MeasuredError(f"{path}: named twice; name each table once")
-        read_before.add(file)
-        rows += read(path)
-    return rows
+    return [row for path in paths for row in read(path)]
 
 
 def csv_fields(
