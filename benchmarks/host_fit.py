@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from gpusim.errors import InputError
 from gpusim.evidence.end_to_end import StepRow, read_steps
 from gpusim.execution.store import remembering
-from gpusim.host.host import Host, source_key
+from gpusim.host.host import Host, record_key
 from gpusim.models.loading import load_model
 from gpusim.models.passes.step import tasks_of
 from gpusim.models.task import Task
@@ -76,7 +76,7 @@ def measured(table: Path, container: str, boards: str, mode: str) -> list[Measur
     found = []
     with remembering(disk=True) as store:
         for row in read_steps(table):
-            counts = source_key(row.framework) == container and row.gpu.startswith(boards) and row.mode == mode
+            counts = record_key(row.framework) == container and row.gpu.startswith(boards) and row.mode == mode
             if held_out(row) or row.gpus > 1 or not counts:
                 continue
             case = case_of(row)

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpusim.evidence.recorded_kernels import is_trace_table
 from gpusim.studies.validation.accuracy import errors, grouped
+from gpusim.studies.validation.kinds import kind_of
 from gpusim.studies.validation.report import validate
-from gpusim.studies.validation.traced_kernels import validate_traced_kernels
+from gpusim.studies.validation.traced_kernels import TRACED_KERNELS, validate_traced_kernels
 
 HEADINGS = "| recorded | GPU | type | rows | mean error | median | median bias |\n|---|---|---|---:|---:|---:|---:|"
 
@@ -18,7 +18,7 @@ def traces_table(files: Sequence[Path]) -> str:
     """Errors as Markdown: by operator, GPU and type of measured rows, and by GPU of other kernels."""
     lines = [HEADINGS]
     for file in files:
-        lines += _kernels(file) if is_trace_table(file) else _operators(file)
+        lines += _kernels(file) if kind_of(file) is TRACED_KERNELS else _operators(file)
     return "\n".join([*lines, ""])
 
 

@@ -132,14 +132,23 @@ def archs_new(
 
 @app.command("schema")
 def archs_schema(
-    record: Annotated[Literal["gpu", "library", "host"], typer.Argument(help="What the files state.")] = "gpu",
+    record: Annotated[
+        Literal["gpu", "library", "host", "sources"], typer.Argument(help="What the files state.")
+    ] = "gpu",
 ) -> None:
     """Print the JSON Schema of spec files, for editors."""
+    from gpusim.evidence.sources import Overheads
     from gpusim.hardware.gpu import Gpu
     from gpusim.host.host import Host
     from gpusim.library.library import LibraryRecord
     from gpusim.record import Record
     from gpusim.specs.document import json_schema
 
-    records: dict[str, type[Record]] = {"gpu": Gpu, "library": LibraryRecord, "host": Host}
-    emit_json(json_schema(records[record]))
+    files: dict[str, tuple[type[Record], str]] = {
+        "gpu": (Gpu, "architecture spec"),
+        "library": (LibraryRecord, "library"),
+        "host": (Host, "host"),
+        "sources": (Overheads, "sources of runs"),
+    }
+    described, called = files[record]
+    emit_json({**json_schema(described), "title": f"gpusim {called}"})

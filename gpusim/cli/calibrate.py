@@ -75,7 +75,7 @@ def calibrate(
     """Fit a spec to measured runs.
 
     Writes a spec that extends the given one by the fitted values, and the library and the host that it names, in the
-    folders libraries and hosts beside it.
+    folders libraries and hosts beside it; what sources of runs add to their readings goes to the folder sources.
 
     With --library, writes that base with the weights that all libraries share, at the physical values that the specs
     have. Architectures are calibrated around them.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,8 +30,7 @@ from gpusim.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from gpusim.execution.service import Service
-    from gpusim.studies.validation.session import ValidationSession
+    from gpusim.studies.validation.table_kind import TableKind, Validated
 
 HELP = """Compare predictions with measured runs.
 
@@ -75,6 +74,8 @@ errors are printed by kind of kernel, and so is what the traces do not say enoug
 A table of whole models has the columns id, gpu, gpus, model, mode, precision, batch_per_gpu, value and unit (img/s,
 seq/s, tok/s or ms/step), and may have seq_len, image_size, accumulation_steps and container.
 
+Tables of several kinds are reported one kind after the other; --format json has the report of each in "reports".
+
 Exit status 1: a row could not be predicted.
 """
 
@@ -102,15 +103,13 @@ def validate(
     output: FormatOption = "table",
 ) -> None:
     """Compare predictions with measured runs."""
-    from gpusim.evidence.collective_runs import is_collective_table
-    from gpusim.evidence.end_to_end import is_end_to_end
-    from gpusim.evidence.recorded_kernels import is_trace_table
     from gpusim.host.timing import parse_overheads
-    from gpusim.studies.validation.report_tables import validation_tables
-    from gpusim.studies.validation.session import validate_into
+    from gpusim.studies.validation.kinds import by_kind, of_all_kinds
+    from gpusim.studies.validation.table_kind import Request
 
     if out is not None:
         refuse_file(out)
+    tables = by_kind(files)
     given = {
         "-o": out is not None,
         "--detail": detail != "sampled",
@@ -120,82 +119,46 @@ def validate(
         "--more": more,
         "--cluster": bool(cluster),
     }
-    folders = arch_path or []
-    if all(map(is_collective_table, files)):
-        _refuse_given(given, "collectives")
-        complete = _validate_collectives(files, folders, output)
-    elif all(map(is_trace_table, files)):
-        _refuse_given(given, "kernels out of traces")
-        complete = _validate_traced_kernels(files, folders, output)
-    elif all(map(is_end_to_end, files)):
-        _refuse_given({**given, "--more": False}, "whole models")
-        complete = _validate_steps(files, service_of(jobs, no_cache=no_cache), folders, output, more=more)
-    else:
-        remedy = "choose another folder with -o"
-        with refusing_file_errors(out or files[0], remedy), progress_bar("validate") as progress:
-            done = validate_into(
-                files,
-                out,
-                detail=detail,
-                pair=pair,
-                overheads=parse_overheads(overhead or ()),
-                service=service_of(jobs, cluster, no_cache=no_cache),
-                arch_path=folders,
-                progress=progress,
-            )
-        _report_runs(done)
-        figures, complete = done.report.as_dict(), done.report.complete
-        emit_result(output, figures, lambda: validation_tables(figures, by_stratum=strata, more=more))
-    if not complete:
+    for kind in tables:
+        _refuse_unread([option for option, is_given in given.items() if is_given], kind)
+    with refusing_file_errors(out or files[0], "choose another folder with -o"), progress_bar("validate") as progress:
+        request = Request(
+            service_of(jobs, cluster, no_cache=no_cache),
+            arch_path or [],
+            progress,
+            detail,
+            pair,
+            parse_overheads(overhead or ()),
+            out,
+            by_stratum=strata,
+            more=more,
+        )
+        found = {kind: kind.validate(of_kind, request) for kind, of_kind in tables.items()}
+    for one in found.values():
+        _report_beside(one)
+    reports = [one.report for one in found.values()]
+    objects = {kind: one.report.as_dict() for kind, one in found.items()}
+    emit_result(
+        output,
+        of_all_kinds(reports, objects),
+        lambda: [table for kind, one in objects.items() for table in kind.tables(one, request)],
+    )
+    if any(report.reasons for report in reports):
         raise typer.Exit(1)
 
 
-def _refuse_given(given: Mapping[str, bool], tables: str) -> None:
-    """Refuse options that nothing would read for such tables."""
-    option = next((name for name, is_given in given.items() if is_given), None)
+def _refuse_unread(options: Sequence[str], kind: TableKind) -> None:
+    """Refuse options that nothing would read for tables of a kind."""
+    option = next((name for name in options if name not in kind.reads), None)
     if option is not None:
         remedy = "--format json prints all rows" if option == "-o" else "leave it out"
-        refuse(f"{option}: not for tables of {tables}; {remedy}")
+        refuse(f"{option}: not for tables of {kind.name}; {remedy}")
 
 
-def _report_runs(done: ValidationSession) -> None:
-    """Say what was resumed and written, and which times seem to have another unit."""
+def _report_beside(done: Validated) -> None:
+    """Say what was resumed and written, and what looks wrong in the tables."""
     report_journal(done.resumed, done.damaged)
     for path in done.files:
         report_written(path)
-    for file, ratio in done.report.other_units.items():
-        times = f"{ratio:,.0f} times" if ratio > 1 else f"1/{1 / ratio:,.0f} of"
-        print(f"gpusim: {file}: predicted times are {times} the measured; is time_us in us?", file=sys.stderr)
-
-
-def _validate_collectives(files: list[Path], arch_path: list[Path], output: str) -> bool:
-    """Compare collectives; whether every row was predicted."""
-    from gpusim.report.collective_tables import collective_validation_tables
-    from gpusim.studies.validation.collectives import validate_collectives
-
-    report = validate_collectives(files, arch_path)
-    emit_result(output, report.as_dict(), lambda: collective_validation_tables(report.as_dict()))
-    return report.complete
-
-
-def _validate_traced_kernels(files: list[Path], arch_path: list[Path], output: str) -> bool:
-    """Compare kernels out of traces; whether every row was predicted."""
-    from gpusim.report.trace_validation_tables import trace_validation_tables
-    from gpusim.sim.drivers.choice import prefer_compiled
-    from gpusim.studies.validation.traced_kernels import validate_traced_kernels
-
-    prefer_compiled()
-    report = validate_traced_kernels(files, arch_path)
-    emit_result(output, report.as_dict(), lambda: trace_validation_tables(report.as_dict()))
-    return report.complete
-
-
-def _validate_steps(files: list[Path], service: Service, arch_path: list[Path], output: str, *, more: bool) -> bool:
-    """Compare whole models; whether every row was predicted."""
-    from gpusim.report.step_validation_tables import step_validation_tables
-    from gpusim.studies.validation.end_to_end import validate_steps
-
-    with progress_bar("validate") as progress:
-        report = validate_steps(files, service, arch_path, progress)
-    emit_result(output, report.as_dict(), lambda: step_validation_tables(report.as_dict(), more=more))
-    return report.complete
+    for remark in done.remarks:
+        print(f"gpusim: {remark}", file=sys.stderr)

@@ -8,7 +8,6 @@ writes the elements times two, and as elements send_recv on H100 would need 700 
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,8 @@ from gpusim.workloads.collective import COLLECTIVE_OPS, Collective
 
 APEX_COLUMNS = ("op", "gpu", "num_nodes", "num_gpus_per_node", "dtype", "size(kb)", "time(us)")
 VIDUR_COLUMNS = ("op", "gpu", "num_gpus", "gpus_per_node", "size_elements_or_bytes", "time_us")
+KNOWN_BY = (frozenset(APEX_COLUMNS), frozenset(VIDUR_COLUMNS))
+"""Columns that tell tables of each of the two from others."""
 OPS = {"alltoall": "all_to_all", "sendrecv": "send_recv"}
 """Names of these tables that differ from ours."""
 DTYPES = {"half": "fp16", "float": "fp32"}
@@ -46,15 +47,6 @@ class CollectiveRow:
     @property
     def collective(self) -> Collective:
         return Collective(self.op, self.size_bytes, self.gpus)  # type: ignore[arg-type]
-
-
-def is_collective_table(path: Path | str) -> bool:
-    """Whether the header of a CSV is that of a table of collectives; False for what cannot be read."""
-    try:
-        names = next(csv.reader(read_text(path).splitlines()[:1]), [])
-    except ValueError:
-        return False
-    return any(set(columns) <= {name.strip() for name in names} for columns in (APEX_COLUMNS, VIDUR_COLUMNS))
 
 
 def read_collectives(path: Path | str) -> tuple[CollectiveRow, ...]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from gpusim.evidence.fields import Fields, MeasuredError, csv_fields, header_with, read_text
+from gpusim.evidence.fields import Fields, csv_fields, header_with, read_text
 from gpusim.models.policy import PRECISIONS, Precision
 
 REQUIRED = ("id", "gpu", "gpus", "model", "mode", "precision", "batch_per_gpu", "value", "unit")
 OPTIONAL = ("framework", "container", "seq_len", "image_size", "accumulation_steps", "latency_ms", "notes", "source")
+KNOWN_BY = frozenset({"unit", "value", "model", "mode"})
+"""Columns that tell such a table from others."""
 UNITS = ("img/s", "seq/s", "tok/s", "ms/step")
 MODES = ("train", "inference")
 MOST = 1e9
@@ -61,16 +63,6 @@ class StepRow:
         return self.mode == "train" and half and self.gpus >= GPUS_THAT_OUTRUN_CPUS and self.model in DECODES_JPEG
 
 
-def is_end_to_end(path: Path | str) -> bool:
-    """Whether the header of a table is that of whole models.
-
-    Raises:
-        MeasuredError: the file cannot be read.
-    """
-    header = {name.strip() for name in read_text(path).split("\n", 1)[0].split(",")}
-    return {"unit", "value", "model", "mode"} <= header
-
-
 def read_steps(path: Path | str) -> list[StepRow]:
     """The rows of a table.
 
@@ -113,16 +105,3 @@ def _row(fields: Fields, file: str, line: int) -> StepRow:
 def _precision(fields: Fields) -> Precision:
     named = fields.one_of("precision", PRECISIONS)
     return next(known for known in PRECISIONS if known == named)
-
-
-def read_step_tables(paths: Sequence[Path | str]) -> list[StepRow]:
-    """The rows of several tables.
-
-    Raises:
-        MeasuredError: a file breaks the schema or is named twice.
-    """
-    names = [str(path) for path in paths]
-    for name in names:
-        if names.count(name) > 1:
-            raise MeasuredError(f"{name}: named twice; name each table once")
-    return [row for path in paths for row in read_steps(path)]

@@ -10,10 +10,11 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TypeVar
 
 from gpusim.errors import InputError, excerpt
 from gpusim.files.inputs import read_bytes
@@ -38,6 +39,9 @@ UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 """Byte order marks of UTF-16, which PowerShell writes with ``>``."""
 
 
+Row = TypeVar("Row")
+
+
 class MeasuredError(InputError):
     """A table or a file of measured runs is wrong; the text is one line ``file:line: column: problem; remedy``."""
 
@@ -60,6 +64,34 @@ def read_text(path: Path | str) -> str:
         line = data[: error.start].decode(encoding, "replace").count("\n") + 1
         problem = f"byte {error.start} of the file is not {called} text"
         raise MeasuredError(f"{name}:{line}: {problem}; export it as CSV again") from None
+
+
+def columns_of(path: Path | str) -> frozenset[str]:
+    """The names in the first line of a CSV, by which tables of a kind are known; none if that line is not of a CSV.
+
+    Raises:
+        MeasuredError: the file cannot be read.
+    """
+    try:
+        return frozenset(name.strip() for name in next(csv.reader(read_text(path).splitlines()[:1]), []))
+    except csv.Error:
+        return frozenset()
+
+
+def rows_of(paths: Sequence[Path | str], read: Callable[[Path | str], Iterable[Row]]) -> list[Row]:
+    """The rows of several tables, in the order of the files.
+
+    Args:
+        read: the rows of one of them.
+
+    Raises:
+        MeasuredError: one cannot be read, or is named twice: its rows would count twice.
+    """
+    files = [Path(path).resolve() for path in paths]
+    for place, path in enumerate(paths):
+        if files[place] in files[:place]:
+            raise MeasuredError(f"{path}: named twice; name each table once")
+    return [row for path in paths for row in read(path)]
 
 
 def csv_fields(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gpusim.errors import excerpt
 from gpusim.evidence.fields import Fields, MeasuredError, csv_fields, header_with, read_text
-from gpusim.evidence.known_sources import known_source
+from gpusim.evidence.sources import source_of
 from gpusim.files.outputs import replacing
 from gpusim.host.timing import METHODS
 from gpusim.numbers.formats import ACCUMULATORS, RESULTS, Dtype
@@ -113,7 +113,7 @@ class MeasuredRow:
         once, and ``do_bench`` flushes L2 before each call.
         """
         by_method = LOAD_OF_METHOD.get(self.method, "sustained")
-        return self.stated_load or known_source(self.source).load or by_method
+        return self.stated_load or source_of(self.source).load or by_method
 
     def l2_of(self, usable_bytes: float) -> str:
         """The state of L2 in the run: cold after a flush, warm where L2 holds all that a source rotates, or as stated.
@@ -123,7 +123,7 @@ class MeasuredRow:
         """
         if self.method == "do_bench":
             return "cold"
-        linears = known_source(self.source).rotated_linears
+        linears = source_of(self.source).rotated_linears
         if not linears or self.op != "linear" or self.k is None:
             return self.l2
         elements = linears * self.n * self.k + self.m * self.k + self.m * self.n
@@ -132,7 +132,7 @@ class MeasuredRow:
     @property
     def beta(self) -> float:
         """Of a product: as stated, or as the source is known to pass it."""
-        known = known_source(self.source).beta.get(self.dtype, 0.0)
+        known = source_of(self.source).beta.get(self.dtype, 0.0)
         return known if self.stated_beta is None else self.stated_beta
 
     @property
@@ -140,7 +140,7 @@ class MeasuredRow:
         """What the operands held: as stated, or as the source is known to fill them."""
         if self.stated_operands:
             return self.stated_operands
-        known = known_source(self.source)
+        known = source_of(self.source)
         if self.op in CONVOLUTION_OPS and known.zero_images:
             return "one_zero"
         if self.dtype is Dtype.FP32:
@@ -193,19 +193,6 @@ def read_measured(path: Path | str) -> tuple[MeasuredRow, ...]:
     name = str(path)
     fields = csv_fields(name, read_text(path), _checked_header)
     return tuple(_row(of_line, name, line) for line, of_line in fields)
-
-
-def read_tables(paths: Sequence[Path | str]) -> list[MeasuredRow]:
-    """The rows of several measured CSVs.
-
-    Raises:
-        MeasuredError: one cannot be read, or is named twice: its rows would count twice.
-    """
-    files = [Path(path).resolve() for path in paths]
-    for place, path in enumerate(paths):
-        if files[place] in files[:place]:
-            raise MeasuredError(f"{path}: named twice; name each table once")
-    return [row for path in paths for row in read_measured(path)]
 
 
 def write_measured(path: Path, rows: Sequence[MeasuredRow]) -> None:
@@ -312,12 +299,12 @@ def _load(fields: Fields) -> str:
 def _method(fields: Fields) -> str:
     """As stated, unless the source is known to have timed in another way."""
     stated = fields.one_of("method", METHODS)
-    return known_source(fields.get("source")).method or stated
+    return source_of(fields.get("source")).method or stated
 
 
 def _accumulator(fields: Fields, dtype: Dtype) -> str:
     """As stated, or as the source is known to ask for."""
-    known = known_source(fields.get("source"))
+    known = source_of(fields.get("source"))
     stated = fields.one_of("acc_dtype", ACCUMULATORS, unknown=("", "?"))
     return stated or (known.accumulate if dtype is Dtype.FP16 else "")
 
@@ -337,11 +324,11 @@ def _layout(fields: Fields, op: str) -> str:
     """Of a product: as stated, or as the source is known to call it."""
     if op not in GEMM_OPS:
         return fields.get("layout")
-    return fields.one_of("layout", LAYOUTS, unknown=("",)) or known_source(fields.get("source")).layout
+    return fields.one_of("layout", LAYOUTS, unknown=("",)) or source_of(fields.get("source")).layout
 
 
 def _padded_to(fields: Fields, dtype: Dtype) -> int | None:
     """What leading dimensions were padded to."""
     if "padded_to" in fields.values:
         return fields.whole("padded_to")
-    return known_source(fields.get("source")).padded_to if dtype is Dtype.FP16 else None
+    return source_of(fields.get("source")).padded_to if dtype is Dtype.FP16 else None

@@ -7,7 +7,6 @@ state, or the row says why it does not.
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from dataclasses import dataclass
@@ -17,6 +16,8 @@ from gpusim.evidence.fields import Fields, csv_fields, header_with, read_text
 from gpusim.numbers.formats import Dtype
 
 COLUMNS = ("board", "op", "shapes", "dtypes", "kernel", "grid", "block", "time_us")
+KNOWN_BY = frozenset({*COLUMNS, "numel_max"})
+"""Columns that tell such a table from others."""
 TYPES = {
     "f64": Dtype.FP64,
     "f32": Dtype.FP32,
@@ -78,15 +79,6 @@ class TracedKernel:
         """The kernel's name without namespaces and template arguments."""
         found = KERNEL.match(self.kernel)
         return found[1] if found else self.kernel
-
-
-def is_trace_table(path: Path | str) -> bool:
-    """Whether the header of a CSV is that of kernels out of traces; False for what cannot be read."""
-    try:
-        names = next(csv.reader(read_text(path).splitlines()[:1]), [])
-    except ValueError:
-        return False
-    return {*COLUMNS, "numel_max"} <= {name.strip() for name in names}
 
 
 def read_traced_kernels(path: Path | str) -> tuple[TracedKernel, ...]:

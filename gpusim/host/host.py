@@ -47,16 +47,6 @@ class Host(Record):
     method_overhead_us: dict[str, Microseconds] = Field(
         description="What a timing method adds to the time of the kernels, by method [us]."
     )
-    timing_of_source_us: dict[str, Microseconds] = Field(
-        default={},
-        description="What the timing method of a source of measured runs adds there, or its launch interval [us].",
-    )
-
-    stall_of_source_us: dict[str, Microseconds] = Field(
-        default={},
-        description="What a source of measured runs adds to each call of a stream, by what it did beside them [us].",
-    )
-
     framework_call_us: dict[str, Microseconds] = Field(
         default={}, description="Host time of a call of an eager framework that launches kernels, by its kind [us]."
     )
@@ -97,7 +87,7 @@ class Host(Record):
             loaded_items: items of training.
             processes: that a launcher started, one for each GPU.
         """
-        key = source_key(framework)
+        key = record_key(framework)
         per_item_us = waiting_items * self.framework_item_us.get(key, 0.0)
         load_us = self.framework_load_us.get(key, 0.0)
         if processes > 1:
@@ -113,7 +103,7 @@ class Host(Record):
             framework: and its version, such as ``pytorch-21.03``; one that the record does not list has no factor.
         """
         times = self.framework_call_us
-        factor = self.framework_factors.get(source_key(framework), 1.0)
+        factor = self.framework_factors.get(record_key(framework), 1.0)
         known = next((name for name in (kind, kind.removesuffix("_backward"), "elementwise") if name in times), "")
         return factor * times.get(known, 0.0)
 
@@ -124,14 +114,13 @@ class Host(Record):
         return self.model_copy(update={"framework_call_us": times}) if factor != 1.0 else self
 
     def with_overheads(self, overheads: Mapping[str, float]) -> Host:
-        """The same host with other overheads of some timing methods [us], whatever the source of a run."""
+        """The host with other overheads of some timing methods [us]."""
         if not overheads:
             return self
         # What events around a call take in is then the same for all operators.
         dispatch = {} if "event" in overheads else self.operator_dispatch_us
         known = {**self.method_overhead_us, **overheads}
-        update = {"method_overhead_us": known, "operator_dispatch_us": dispatch}
-        return self.model_copy(update={**update, "timing_of_source_us": {}, "stall_of_source_us": {}})
+        return self.model_copy(update={"method_overhead_us": known, "operator_dispatch_us": dispatch})
 
     @property
     def stream_wait_us(self) -> float:
@@ -150,10 +139,10 @@ class Host(Record):
         return self.method_overhead_us[method]
 
 
-def source_key(source: str) -> str:
-    """A source of measured runs, or a framework with its version, as a key of the host's record.
+def record_key(name: str) -> str:
+    """The name of a framework with its version, or of another program, as a key of a record.
 
-    >>> source_key("aiconfigurator-vllm-0.14.0")
-    'aiconfigurator_vllm_0_14_0'
+    >>> record_key("pytorch-21.03-py3")
+    'pytorch_21_03_py3'
     """
-    return re.sub(r"[^a-z0-9]+", "_", source.lower()).strip("_")
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")

@@ -1,16 +1,17 @@
 """Timing methods: the reading of each for kernels of a known duration.
 
-A timing method is how a run was timed; its values stand in the record of the host. Where it is known by whom, the host
-may state the value that the method has there.
+A timing method is how a run was timed; its values stand in the record of the host. Where more is known of the program
+that timed, its harness has values of its own in their place.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from gpusim.errors import InputError, excerpt
-from gpusim.host.host import Host, source_key
+from gpusim.host.host import Host
 from gpusim.workloads.attention import Attention
 from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.operators import Operator
@@ -27,10 +28,6 @@ LIBRARY_KINDS = (None, "convolution")
 
 MAX_OVERHEAD_US = 1e6
 """A second: more than any host takes to launch a kernel."""
-CUT_OFF_US: Mapping[str, float] = {"deepbench": 0.5, "apex_plus": 0.5}
-"""What a source's readings lack in the mean [us], by its key: programs that cast to whole microseconds cut off half of
-one. DeepBench: ``static_cast<int>`` (code/nvidia/gemm_bench.cu, conv_bench.cu); apex_plus: ``int(t)``
-(profile/scripts/gemm.py)."""
 DECIMAL = re.compile(r"\d{1,20}(?:\.\d{0,20})?(?:[eE][+-]?\d{1,3})?", re.ASCII)
 
 
@@ -38,12 +35,27 @@ class TimingError(InputError):
     """A timing method or an overhead that is none; the text is one line with the remedy."""
 
 
+@dataclass(frozen=True, slots=True)
+class Harness:
+    """What a program that timed runs added to its readings, and cut off them."""
+
+    added_us: float | None = None
+    """What its timing method added, or its launch interval [us]; None where the host's value holds."""
+    stall_us: float = 0.0
+    """What it added to each call of a stream, by what it did beside them [us]."""
+    cut_off_us: float = 0.0
+    """What its readings lack in the mean [us]."""
+
+
+ORDINARY = Harness()
+
+
 def observed_time_us(
     kernel_time_us: float,
     method: str,
     host: Host,
     operator: str | None = None,
-    source: str = "",
+    harness: Harness = ORDINARY,
     call: str = "",
     *,
     second_kernels: int = 0,
@@ -54,12 +66,11 @@ def observed_time_us(
     back. stream: the kernels and such a gap, which second kernels of products wait for too, or the interval between
     launches or calls where that is longer. layer: the kernels and what TensorRT's layer profiler adds. event and host:
     kernels, gap and host time. do_bench: the kernels, and what two events take in on a GPU that is busy before the
-    first. Of a source that cuts off parts of a microsecond, the mean of what it reads
-    (``CUT_OFF_US``).
+    first. Of a harness that cuts off parts of a microsecond, the mean of what it reads.
 
     Args:
         operator: kind of a framework's own operator, whose call selects no library kernel; None for a library's.
-        source: of the measured run; its own way of timing counts where the host states it.
+        harness: of the program that timed.
         call: the operator, as measured tables name it.
         second_kernels: of the kernels, those that add up the partial sums of a product.
 
@@ -68,21 +79,21 @@ def observed_time_us(
     """
     if method not in METHODS:
         raise TimingError(f"method: expected one of {', '.join(METHODS)}, got '{method}'")
-    key = source_key(source)
     if method in QUEUED_METHODS:
         kernel_time_us += second_kernels * host.stream_wait_us
-    interval_us = _interval_us(kernel_time_us, method, host, operator, key, call)
-    return interval_us - min(CUT_OFF_US.get(key, 0.0), interval_us / 2)
+    interval_us = _interval_us(kernel_time_us, method, host, operator, harness, call)
+    return interval_us - min(harness.cut_off_us, interval_us / 2)
 
 
-def _interval_us(kernel_time_us: float, method: str, host: Host, operator: str | None, source: str, call: str) -> float:
-    """The interval that a method times, whatever the resolution of the source's clock [us]."""
-    added_us = host.timing_of_source_us.get(source, host.timing_us(method))
+def _interval_us(
+    kernel_time_us: float, method: str, host: Host, operator: str | None, harness: Harness, call: str
+) -> float:
+    """The interval that a method times, whatever the resolution of the harness's clock [us]."""
+    added_us = host.timing_us(method) if harness.added_us is None else harness.added_us
     match method:
         case "stream":
-            stall_us = host.stall_of_source_us.get(source, 0.0)
             gap_us = host.stream_gap_us + (host.library_gap_us if operator in LIBRARY_KINDS else 0.0)
-            return max(kernel_time_us + gap_us + stall_us, added_us, host.call_interval_us.get(call, 0.0))
+            return max(kernel_time_us + gap_us + harness.stall_us, added_us, host.call_interval_us.get(call, 0.0))
         case "event" if operator in host.operator_dispatch_us:
             return kernel_time_us + host.graph_gap_us + host.operator_dispatch_us[operator]
         case "event" | "host":

@@ -1,23 +1,14 @@
-"""Nodes, times of collectives, and their errors against measured ones, as objects for JSON and as tables."""
+"""Nodes, and times of collectives, as objects for JSON and as tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import PurePath
 from typing import Any
 
 from gpusim.collectives.node import Node
 from gpusim.collectives.timing import CollectiveTime
 from gpusim.report.formatting import bytes_text, time_text
 from gpusim.report.text_table import TextTable
-
-ERRORS = {
-    ">MAPE %": "mape",
-    ">median %": "median_ape",
-    ">p90 %": "p90_ape",
-    ">bias %": "bias",
-    ">bound's MAPE %": "bound_mape",
-}
 
 
 def node_object(node: Node) -> dict[str, Any]:
@@ -81,34 +72,3 @@ def times_table(found: Sequence[Mapping[str, Any]], node: str) -> TextTable:
     )
     headings = ("collective", ">GPUs", ">size", ">time", ">bus GB/s", ">bound", "link", "algorithm", "protocol")
     return TextTable(f"Collectives on {node}", headings, rows)
-
-
-def collective_validation_tables(report: Mapping[str, Any]) -> list[TextTable]:
-    """A line per table, node, operation, GPUs and size; a line per size for all; what was skipped."""
-    headings = ("table", "node", "collective", "type", ">nodes", ">GPUs", "size", ">rows", ">skipped", *ERRORS)
-    rows = [
-        (
-            PurePath(one["file"]).stem,
-            one["gpu"],
-            one["op"],
-            one["dtype"],
-            str(one["nodes"]),
-            str(one["gpus"]),
-            one["size"],
-            *_figures(one),
-        )
-        for one in report["tables"]
-        if one["predicted"]
-    ]
-    rows += [("all", "", "", "", "", "", one["size"], *_figures(one)) for one in report["sizes"]]
-    tables = [TextTable("Predicted against measured collectives", headings, tuple(rows))]
-    skipped = report["overall"]["skip_reasons"]
-    if skipped:
-        counts = tuple((str(count), reason) for reason, count in skipped.items())
-        tables.append(TextTable("Not predicted", (">rows", "reason"), counts))
-    return tables
-
-
-def _figures(one: Mapping[str, Any]) -> tuple[str, ...]:
-    errors = ("-" if one[name] is None else f"{one[name]:.1f}" for name in ERRORS.values())
-    return (str(one["rows"]), str(one["skipped"]), *errors)

@@ -7,9 +7,8 @@ from pathlib import PurePath
 from statistics import median
 from typing import Any
 
+from gpusim.report.error_columns import ALL, COUNTED, ERRORS, counted_cells, error_cells, reasons_table
 from gpusim.report.text_table import TextTable
-
-ERRORS = {">MAPE %": "mape", ">median %": "median_ape", ">p90 %": "p90_ape", ">bias %": "bias"}
 
 
 def step_validation_tables(report: Mapping[str, Any], *, more: bool) -> list[TextTable]:
@@ -18,25 +17,25 @@ def step_validation_tables(report: Mapping[str, Any], *, more: bool) -> list[Tex
     tables += [_speedup_table(report)] if report["speedups"] else []
     tables += [_scaling_table(report), _scaling_errors_table(report)] if report["scaling"] else []
     tables += [_row_table(report)] if more else []
-    tables += [_skipped_table(report)] if report["overall"]["skipped"] else []
-    return tables
+    skipped = report["overall"]["skip_reasons"]
+    return [*tables, reasons_table("Skipped rows", skipped.items())] if skipped else tables
 
 
 def _error_table(report: Mapping[str, Any]) -> TextTable:
     named = [((PurePath(one["file"]).stem, one["gpu"], one["op"], one["dtype"]), one) for one in report["tables"]]
-    rows = (*named, (("all", "", "", ""), report["overall"]))
+    rows = (*named, (ALL, report["overall"]))
     body = tuple((*place, *_figures(one)) for place, one in rows)
-    headings = ("table", "GPU", "model", "precision", ">rows", ">skipped", *ERRORS)
+    headings = ("table", "GPU", "model", "precision", *COUNTED, *ERRORS)
     return TextTable("Predicted against measured throughput or time", headings, body)
 
 
 def _kind_table(report: Mapping[str, Any]) -> TextTable:
     body = tuple((name, *_figures(one)) for name, one in report["kinds"].items() if one["rows"])
-    return TextTable("By kind of run; a run may be of several", ("runs", ">rows", ">skipped", *ERRORS), body)
+    return TextTable("By kind of run; a run may be of several", ("runs", *COUNTED, *ERRORS), body)
 
 
 def _figures(one: Mapping[str, Any]) -> tuple[str, ...]:
-    return str(one["rows"]), str(one["skipped"]), *(_percent(one[name]) for name in ERRORS.values())
+    return (*counted_cells(one), *error_cells(one))
 
 
 def _speedup_table(report: Mapping[str, Any]) -> TextTable:
@@ -103,12 +102,3 @@ def _row_table(report: Mapping[str, Any]) -> TextTable:
     )
     headings = ("row", "GPU", "model", "precision", ">batch", ">measured", ">predicted", "unit", ">error %", ">idle %")
     return TextTable("Rows", (*headings, ">clock MHz"), body)
-
-
-def _skipped_table(report: Mapping[str, Any]) -> TextTable:
-    body = tuple((str(count), reason) for reason, count in report["overall"]["skip_reasons"].items())
-    return TextTable("Skipped rows", (">rows", "reason"), body)
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"

@@ -13,8 +13,6 @@ from pydantic import Field, TypeAdapter, ValidationError
 from gpusim.errors import did_you_mean, shown
 from gpusim.files.yamlfile import YamlFile, error_at, join, read_yaml
 from gpusim.hardware.gpu import Gpu
-from gpusim.host.host import Host
-from gpusim.library.library import LibraryRecord
 from gpusim.record import Record
 from gpusim.specs.sourced import KEYS, WORDED, Sourced, file_type, part_at, typed_dict
 
@@ -95,12 +93,7 @@ def json_schema(record: type[Record]) -> dict[str, Any]:
     """JSON Schema of the files of a record, for editors."""
     schema = _adapter(record).json_schema()
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    schema["title"] = f"gpusim {_FILES[record]}"
     return schema
-
-
-_FILES: Mapping[type[Record], str] = {Gpu: "architecture spec", LibraryRecord: "library", Host: "host"}
-"""What the files of a record are called."""
 
 
 def leaves(tree: Mapping[str, Any], key_path: str = "") -> Iterator[tuple[str, Sourced[Any]]]:

@@ -27,6 +27,7 @@ from conftest import (
 from numpy.typing import NDArray
 
 from gpusim.evidence.measured import MeasuredRow, read_measured
+from gpusim.evidence.sources import MeasuredSystem, stated_overheads
 from gpusim.execution.service import Service
 from gpusim.host.timing import observed_time_us
 from gpusim.numbers.formats import Dtype
@@ -35,6 +36,7 @@ from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
 from gpusim.specs import Spec, load_spec
 from gpusim.specs.load import Names
+from gpusim.studies.calibration.boards import fitted_board
 from gpusim.studies.calibration.fit import NOTHING_GAINED, Calibration, FittedValue, mean_error
 from gpusim.studies.calibration.heuristic_bias import (
     RankedKernels,
@@ -216,9 +218,11 @@ def test_a_value_whose_interval_fills_its_range_is_not_identified(report: Calibr
 
 
 def board_of(spec: Spec) -> Board:
-    """A board whose every value is fitted."""
-    known = {key: Known(origin.kind, origin.spread) for key, origin in spec.provenance.items()}
-    return Board(spec.system, known, spec.sha256)
+    """A board whose values, and those of sources on it, may all move."""
+    of_sources = stated_overheads(spec.files)
+    origins = {**spec.provenance, **(of_sources.provenance("sources") if of_sources else {})}
+    files = {origin.file.resolve() for origin in origins.values() if origin.file}
+    return fitted_board(spec, files)
 
 
 def test_a_measured_value_moves_within_its_spread_only() -> None:
@@ -228,7 +232,7 @@ def test_a_measured_value_moves_within_its_spread_only() -> None:
         "l2.bandwidth_bytes_per_cycle": Known("measured"),
         "l2.usable_fraction": Known("assumed", 0.2),
     }
-    moving = {one.key_path: one for one in parameters([Board(spec.system, known, "")], (), ())}
+    moving = {one.key_path: one for one in parameters([Board(MeasuredSystem(spec.system), known, "")], (), ())}
     efficiency, bandwidth, usable = (moving[key] for key in known)
     assert (efficiency.low, efficiency.high) == pytest.approx((0.9 * efficiency.value, 0.98))  # DRAM has to refresh
     assert (bandwidth.low, bandwidth.high) == pytest.approx((0.97 * bandwidth.value, 1.03 * bandwidth.value))
@@ -255,9 +259,9 @@ def test_each_source_of_runs_has_one_way_of_timing_within_bounds(write_runs: Wri
     sources = timing_of_sources(read_measured(write_runs(lines)))
     assert sources == {"lab_1": SourceTiming("event", 450.0), "tracer": SourceTiming("profiler", 9.0)}
     spec = load_spec("t4")
-    board = Board(spec.system, {}, "").with_sources(sources)
+    board = Board(MeasuredSystem(spec.system), {}, "").with_sources(sources)
     (own,) = parameters([board], (), ("graph", "event"), sources)
-    assert own.key_path == "host.timing_of_source_us.lab_1"
+    assert own.key_path == "sources.timing_us.lab_1"
     assert (own.low, own.high) == TIMING_LIMITS_US["event"]
     assert own.value == spec.system.host.method_overhead_us["event"]
     assert not parameters([board.with_overheads({"event": 12.5})], (), (), sources)
@@ -267,7 +271,7 @@ def test_rows_are_drawn_from_every_magnitude_of_time(write_runs: WriteRuns) -> N
     times_us = [10.0 + at / 100 for at in range(90)] + [100.0, 101.0, 102.0, 103.0, 5000.0]
     rows = read_measured(write_runs([measured_line((64, 64, 64 + at), time) for at, time in enumerate(times_us)]))
     arch = load_spec("t4").system
-    found, _ = observations(rows, {"t4": Board(arch, {}, "")})
+    found, _ = observations(rows, {"t4": Board(MeasuredSystem(arch), {}, "")})
     kept = [found[place].row.time_us for place in sample_rows(found, 20, seed=1)]
     assert len(kept) == 20
     assert kept.count(5000.0) == 1
@@ -281,7 +285,7 @@ def test_no_datasheet_value_may_move_and_every_pattern_meets_a_value() -> None:
     spec = load_spec("v100-pcie-16gb")
     board = board_of(spec)
     moving = parameters([board], spec.gpu.instructions, ("event", "host", "layer", "stream"))
-    assert all(spec.provenance[one.key_path].kind != "datasheet" for one in moving)
+    assert all(board.known[one.key_path].kind != "datasheet" for one in moving)
     assert all(one.low <= one.value <= one.high for one in moving)
     patterns = {pattern.replace("*", "x") for pattern in LIMITS}
     met = {next(key for key in patterns if _alike(one.key_path, key)) for one in moving}
@@ -298,10 +302,10 @@ def test_what_a_gpu_does_not_have_stays_away() -> None:
 
 def test_a_value_that_a_board_states_itself_stays_its_own() -> None:
     spec = load_spec("t4")
-    board = Board(spec.system, {"dram.activation_bytes": Known("assumed")}, spec.sha256)
+    board = Board(MeasuredSystem(spec.system), {"dram.activation_bytes": Known("assumed")}, spec.sha256)
     trial = board.with_values((("clock.max_mhz", 1000.0), ("dram.activation_bytes", 5.0)))
-    assert trial.gpu.clock.max_mhz == spec.gpu.clock.max_mhz
-    assert trial.gpu.dram.activation_bytes == 5.0
+    assert trial.system.gpu.clock.max_mhz == spec.gpu.clock.max_mhz
+    assert trial.system.gpu.dram.activation_bytes == 5.0
 
 
 def _alike(key_path: str, pattern: str) -> bool:
@@ -329,12 +333,13 @@ def test_the_written_spec_extends_the_original_and_predicts_the_runs(
     confidence = load_spec(out).system.confidence
     assert confidence is not None
     assert (sum(one.rows for one in confidence.measured), confidence.measured[0].board) == (len(STREAMS), "T4")
-    (tmp_path / "hosts").mkdir(exist_ok=True)
-    earlier = tmp_path / "hosts" / "mine.yaml"
-    earlier.write_text("extends: turing\n", encoding="utf-8")
+    earlier = [tmp_path / folder / "mine.yaml" for folder in ("hosts", "sources")]
+    for file, text in zip(earlier, ("extends: turing\n", "timing_us: {}\n"), strict=True):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text, encoding="utf-8")
     assert command(*fit).returncode == 0
     assert out.read_bytes() == first  # its own values do not feed back
-    assert not earlier.exists()  # of a host whose values no run tells
+    assert not any(file.exists() for file in earlier)  # of a host and of sources whose values no run tells
 
 
 def recorded_line(shape: tuple[int, int, int], label: str, gpu: str = "t4") -> str:

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from conftest import MEASURED_HEADER, WriteRuns, measured_line, unfitted
 from test_calibration import LARGE, SMALL, STREAMS, by_key, specs
 
 from gpusim.evidence.measured import read_measured
 from gpusim.evidence.published_benchmarks import PublishedPoint
+from gpusim.evidence.sources import MeasuredSystem
 from gpusim.execution.executor import Inline
 from gpusim.execution.journal import Journal
 from gpusim.execution.service import Service
@@ -26,10 +28,11 @@ from gpusim.studies.calibration.identification import Identification, contradict
 from gpusim.studies.calibration.linear_model import LinearModel
 from gpusim.studies.calibration.microbenchmarks import Curves, fixed_by_microbenchmarks
 from gpusim.studies.calibration.observations import observations
-from gpusim.studies.calibration.parameters import OF_SOURCE, Board, Known, Parameter, parameters
+from gpusim.studies.calibration.parameters import OF_SOURCE, STALL_OF_SOURCE, Board, Known, Parameter, parameters
 from gpusim.studies.calibration.report import CalibrationReport
 from gpusim.studies.calibration.row_kernels import RowKernels
 from gpusim.studies.calibration.session import calibrate
+from gpusim.studies.calibration.spec_writer import spec_texts
 from gpusim.studies.calibration.timer import Boards, Timer
 from gpusim.studies.microbench import play
 from gpusim.system import System
@@ -75,6 +78,9 @@ def test_what_a_source_adds_goes_to_its_way_of_timing_and_not_to_the_gpu(report:
     assert carried["lab"]["mape_without"] > 3 * carried["lab"]["mape"]
     assert not carried["tracer"]["values"]
     assert carried["tracer"]["mape_without"] == carried["tracer"]["mape"]
+    texts = spec_texts(report, Path("mine.yaml"), "2026-01-01")
+    written = yaml.safe_load(texts[Path("sources/mine.yaml")])
+    assert written["timing_us"] == {"lab": {**written["timing_us"]["lab"], "value": own.value, "kind": "fitted"}}
 
 
 def test_a_source_that_differs_shows_where_it_is_left_out(report: CalibrationReport) -> None:
@@ -89,8 +95,9 @@ def test_a_source_that_differs_shows_where_it_is_left_out(report: CalibrationRep
 
 def test_each_value_of_a_sources_own_says_what_it_carries(write_runs: WriteRuns, tmp_path: Path) -> None:
     stall_us, interval_us = 12.0, 30.0
-    own = [("host.stall_of_source_us.lab", stall_us), (f"{OF_SOURCE}lab", interval_us)]
-    system = unfitted("v100-pcie-16gb").with_values(own)
+    own = [(f"{STALL_OF_SOURCE}lab", stall_us), (f"{OF_SOURCE}lab", interval_us)]
+    measured = MeasuredSystem(unfitted("v100-pcie-16gb")).with_values(own)
+    system = measured.system
     gap_us, common_us = system.host.stream_gap_us, system.host.timing_us("stream")
     short, long = (64, 64, 64), (4096, 4096, 512)
     kernel_us = predict(system, Gemm(*long, Dtype.FP16), Options(l2="warm")).kernel_time_us
@@ -98,7 +105,7 @@ def test_each_value_of_a_sources_own_says_what_it_carries(write_runs: WriteRuns,
         measured_line(shape, time_us, method="stream", source="lab", gpu="v100-pcie-16gb")
         for shape, time_us in ((short, interval_us), (long, kernel_us + gap_us + stall_us))
     ]
-    boards = {"v100-pcie-16gb": Board(system, {key: Known("assumed") for key, _ in own}, "")}
+    boards = {"v100-pcie-16gb": Board(measured, {key: Known("assumed") for key, _ in own}, "")}
     found, _ = observations(read_measured(write_runs(lines)), boards)
     moving = tuple(Parameter(key, value, "assumed", 0.7, 0.1, 100.0) for key, value in own)
     journal = Journal(tmp_path / "times.journal")
@@ -106,7 +113,7 @@ def test_each_value_of_a_sources_own_says_what_it_carries(write_runs: WriteRuns,
     kernels = RowKernels(boards, found, moving, timer)
     timing, stall, both = own_timings(kernels, np.zeros(2), {None: kernels.start})
     (one,) = stall.values
-    assert (one.key_path, one.own_us, one.neutral_us) == ("host.stall_of_source_us.lab", stall_us, 0.0)
+    assert (one.key_path, one.own_us, one.neutral_us) == (f"{STALL_OF_SOURCE}lab", stall_us, 0.0)
     assert [of.neutral_us for of in timing.values] == [common_us]
     assert both.values == (*timing.values, one)
     whole_us = kernel_us + gap_us + stall_us
@@ -167,7 +174,7 @@ def test_a_fit_to_be_replaced_is_read_from_boards_that_state_no_value_of_their_o
         Parameter(f"{OF_SOURCE}lab", 0.5, "assumed", 0.7, 0.2, 2.0),
     ]
     earlier = {
-        name: unfitted("t4").with_values([("dram.efficiency_fraction", share)])
+        name: MeasuredSystem(unfitted("t4")).with_values([("dram.efficiency_fraction", share)])
         for name, share in (("own", 0.5), ("fitted", 0.8))
     }
     shared = {one.key_path: Known("assumed") for one in moving}
@@ -212,7 +219,7 @@ def point(system: System, given: dict[str, str]) -> PublishedPoint:
 def test_microbenchmarks_give_a_value_that_they_contradict_and_leave_one_that_they_confirm() -> None:
     t4 = unfitted("t4")
     known = {"dram.efficiency_fraction": Known("assumed"), "shared_memory.epilogue_pass_cycles": Known("assumed")}
-    board = Board(t4, known, "")
+    board = Board(MeasuredSystem(t4), known, "")
     moving = parameters([board], (), ())
     for planted, moves in ((0.6, True), (t4.gpu.dram.efficiency_fraction, False)):
         true = t4.with_values([("dram.efficiency_fraction", planted)])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gpusim.evidence.sources import MeasuredSystem
 from gpusim.execution.executor import Executor, Inline
 from gpusim.execution.journal import Journal
 from gpusim.execution.service import Service
@@ -25,7 +26,7 @@ MOVING = {
     "host.graph_gap_us": 1.5,
     "clock.max_mhz": 1300.0,
 }
-BOARDS = {"t4": Board(T4.system, dict.fromkeys(MOVING, Known("assumed")), T4.sha256)}
+BOARDS = {"t4": Board(MeasuredSystem(T4.system), dict.fromkeys(MOVING, Known("assumed")), T4.sha256)}
 TRIALS = [(), *(((key_path, value),) for key_path, value in MOVING.items()), tuple(MOVING.items())]
 
 

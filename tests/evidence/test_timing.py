@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpusim.evidence.sources import MeasuredSystem, Overheads, measured_system
+from gpusim.files.yamlfile import SpecError
 from gpusim.host.host import Host
-from gpusim.host.timing import METHODS, TimingError, observed_time_us, parse_overheads
+from gpusim.host.timing import METHODS, Harness, TimingError, observed_time_us, parse_overheads
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
@@ -73,8 +76,9 @@ def test_second_kernels_wait_for_the_gap_of_a_stream() -> None:
 def test_a_source_that_casts_to_whole_microseconds_reads_half_of_one_less_in_the_mean() -> None:
     v100 = load_spec("v100-sxm2-16gb").system.host
     exact = [100.0 + step / 64 for step in range(64)]
-    whole = [int(observed_time_us(time_us, "stream", v100, source="another")) for time_us in exact]
-    read = [observed_time_us(time_us, "stream", v100, source="deepbench") for time_us in exact]
+    whole = [int(observed_time_us(time_us, "stream", v100)) for time_us in exact]
+    deepbench = Overheads().harness("deepbench")
+    read = [observed_time_us(time_us, "stream", v100, harness=deepbench) for time_us in exact]
     assert sum(read) / 64 == pytest.approx(sum(whole) / 64, abs=1 / 64)
 
 
@@ -120,24 +124,46 @@ def test_a_users_host_takes_the_place_of_the_specs(a100: Host) -> None:
 
 def test_a_source_of_runs_may_have_timed_in_its_own_way(a100: Host) -> None:
     gap, stream_gap = a100.graph_gap_us, a100.stream_gap_us
-    host = a100.model_copy(update={"timing_of_source_us": {"lab_1_0": 31.0}})
-    assert observed_time_us(10.0, "event", host, source="Lab-1.0") == 10.0 + gap + 31.0
-    assert observed_time_us(10.0, "stream", host, source="lab-1.0") == 31.0  # its launch interval
-    assert observed_time_us(90.0, "stream", host, source="lab-1.0") == 90.0 + stream_gap
-    for method in METHODS:
-        for source in ("", "lab"):
-            assert observed_time_us(10.0, method, host, source=source) == observed_time_us(10.0, method, a100)
-    mine = host.with_overheads({"event": 5.0})  # what a user states of the own machine counts for all rows
-    assert observed_time_us(10.0, "event", mine, source="lab-1.0") == 10.0 + gap + 5.0
+    of_sources = Overheads(timing_us={"lab_1_0": 31.0})
+    lab = of_sources.harness("Lab-1.0")
+    assert lab == of_sources.harness("lab-1.0") == Harness(added_us=31.0)
+    assert observed_time_us(10.0, "event", a100, harness=lab) == 10.0 + gap + 31.0
+    assert observed_time_us(10.0, "stream", a100, harness=lab) == 31.0  # its launch interval
+    assert observed_time_us(90.0, "stream", a100, harness=lab) == 90.0 + stream_gap
+    assert of_sources.harness("") == of_sources.harness("lab") == Harness()
 
 
 def test_what_a_source_did_beside_its_calls_adds_to_each_of_a_stream(a100: Host) -> None:
-    host = a100.model_copy(update={"stall_of_source_us": {"lab_1_0": 4.0}, "timing_of_source_us": {"lab_1_0": 31.0}})
-    assert observed_time_us(90.0, "stream", host, source="lab-1.0") == 90.0 + a100.stream_gap_us + 4.0
-    assert observed_time_us(10.0, "stream", host, source="lab-1.0") == 31.0
-    assert observed_time_us(90.0, "stream", host) == 90.0 + a100.stream_gap_us
-    mine = host.with_overheads({"event": 5.0})
-    assert observed_time_us(90.0, "stream", mine, source="lab-1.0") == 90.0 + a100.stream_gap_us
+    lab = Overheads(stall_us={"lab_1_0": 4.0}, timing_us={"lab_1_0": 31.0}).harness("lab-1.0")
+    assert observed_time_us(90.0, "stream", a100, harness=lab) == 90.0 + a100.stream_gap_us + 4.0
+    assert observed_time_us(10.0, "stream", a100, harness=lab) == 31.0
+    assert observed_time_us(10.0, "graph", a100, harness=lab) == 10.0 + 31.0
+
+
+def test_what_a_user_states_of_the_own_machine_counts_for_runs_of_all_sources() -> None:
+    v100 = measured_system(load_spec("v100-sxm2-16gb"))
+    assert v100.overheads.harness("neusight").added_us == 44.0
+    assert v100.with_overheads({}) is v100
+    mine = v100.with_overheads({"event": 5.0})
+    assert mine.overheads == Overheads()
+    assert mine.system.host.timing_us("event") == 5.0
+
+
+def test_what_sources_add_is_read_beside_the_nearest_spec_that_states_any(tmp_path: Path) -> None:
+    base, board = tmp_path / "mine.yaml", tmp_path / "board.yaml"
+    base.write_text("name: Mine\nextends: t4\n", encoding="utf-8")
+    board.write_text("name: Board\nextends: mine\n", encoding="utf-8")
+    spec = load_spec(str(board))
+    assert measured_system(spec) == MeasuredSystem(spec.system)
+    (tmp_path / "sources").mkdir()
+    own = tmp_path / "sources" / "mine.yaml"
+    own.write_text("extends: volta\nstall_us:\n  lab: {value: 2.0, kind: assumed, source: test}\n", encoding="utf-8")
+    overheads = measured_system(spec).overheads
+    assert overheads.harness("lab").stall_us == 2.0
+    assert overheads.harness("neusight").added_us == 44.0  # of the file that it extends
+    own.write_text("stall_us:\n  lab: 2.0\n", encoding="utf-8")
+    with pytest.raises(SpecError, match=r"mine.yaml:2: stall_us.lab"):
+        measured_system(spec)
 
 
 @pytest.mark.parametrize(

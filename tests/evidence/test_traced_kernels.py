@@ -8,10 +8,12 @@ import pytest
 from conftest import REPOSITORY
 
 from gpusim.evidence.fields import MeasuredError
-from gpusim.evidence.recorded_kernels import TracedKernel, is_trace_table, read_traced_kernels
+from gpusim.evidence.recorded_kernels import TracedKernel, read_traced_kernels
 from gpusim.numbers.formats import Dtype
 from gpusim.report.trace_validation_tables import trace_validation_tables
-from gpusim.studies.validation.traced_kernels import validate_traced_kernels
+from gpusim.studies.validation.kinds import kind_of
+from gpusim.studies.validation.session import OPERATORS
+from gpusim.studies.validation.traced_kernels import TRACED_KERNELS, validate_traced_kernels
 from gpusim.studies.validation.traced_operators import NotStatedError, operators_of
 from gpusim.workloads.memory_bound import Access, ColumnReduction, Pointwise, RowReduction
 
@@ -98,10 +100,11 @@ def test_a_report_counts_every_row_and_says_why_some_have_no_prediction(tmp_path
 
 def test_a_table_of_traces_is_known_by_its_columns(tmp_path: Path) -> None:
     _ = _rows(tmp_path, ADD)
-    assert is_trace_table(tmp_path / "trace.csv")
+    assert kind_of(tmp_path / "trace.csv") is TRACED_KERNELS
     (tmp_path / "other.csv").write_text("gpu,op,m,n\n", encoding="utf-8")
-    assert not is_trace_table(tmp_path / "other.csv")
-    assert not is_trace_table(tmp_path / "none.csv")
+    assert kind_of(tmp_path / "other.csv") is OPERATORS
+    with pytest.raises(MeasuredError, match=r"none\.csv: cannot be read"):
+        kind_of(tmp_path / "none.csv")
 
 
 def test_a_time_that_is_none_is_refused_with_its_line(tmp_path: Path) -> None:

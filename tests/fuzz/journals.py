@@ -23,6 +23,7 @@ from typing import Any
 import harness
 
 from gpusim.cli import run_cli
+from gpusim.evidence.sources import MeasuredSystem
 from gpusim.execution.executor import Inline
 from gpusim.execution.journal import JOURNAL, Journal, journal_in
 from gpusim.experiment.loading import load_experiment
@@ -115,7 +116,11 @@ def of_validation(folder: Path) -> Command:
 def of_calibration(folder: Path) -> Command:
     """The timings of a calibration, without its fit, which takes a minute."""
     spec = load_spec("t4")
-    boards = {"t4": Board(spec.system, dict.fromkeys(("dram.efficiency_fraction",), Known("assumed")), spec.sha256)}
+    boards = {
+        "t4": Board(
+            MeasuredSystem(spec.system), dict.fromkeys(("dram.efficiency_fraction",), Known("assumed")), spec.sha256
+        )
+    }
     plans = [(gemm, ranked_plans(spec.system, gemm, Options())[0].plan) for gemm in TIMED]
     runs = [KernelRun("t4", gemm, Options(), plan.kernel, plan.split_k, plan.mode, "graph") for gemm, plan in plans]
 

@@ -13,12 +13,13 @@ from gpusim.collectives.choice import plans
 from gpusim.collectives.route import route_of
 from gpusim.collectives.timing import CollectiveTime, time_collective
 from gpusim.errors import InputError
-from gpusim.evidence.collective_runs import is_collective_table, read_collectives
+from gpusim.evidence.collective_runs import read_collectives
 from gpusim.evidence.fields import MeasuredError
 from gpusim.files.yamlfile import SpecError
-from gpusim.report.collective_tables import collective_validation_tables
+from gpusim.report.collective_validation_tables import collective_validation_tables
 from gpusim.specs.nodes import NodeSpec, list_nodes, load_node
-from gpusim.studies.validation.collectives import validate_collectives
+from gpusim.studies.validation.collectives import COLLECTIVES, validate_collectives
+from gpusim.studies.validation.kinds import kind_of
 from gpusim.workloads.collective import COLLECTIVE_OPS, Collective
 
 COMM = REPOSITORY.parent / "shared" / "comm"
@@ -193,10 +194,10 @@ def test_rows_of_several_nodes_are_counted_as_skipped_with_their_reason(tmp_path
         "all_reduce,V100-PCIE-16GB,2,4,half,1024,5182.0\n"
         "sendrecv,V100-PCIE-16GB,1,2,half,0,10\n"
     )
-    assert is_collective_table(table)
+    assert kind_of(table) is COLLECTIVES
     report = validate_collectives([table])
     figures = report.as_dict()["overall"]
-    assert not report.complete
+    assert len(report.reasons) == 1
     assert (figures["rows"], figures["predicted"], figures["skipped"]) == (3, 2, 1)
     assert list(figures["skip_reasons"]) == ["several nodes: the network between them is not stated"]
     assert collective_validation_tables(report.as_dict())[1].rows[0][0] == "1"

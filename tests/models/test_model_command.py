@@ -10,10 +10,13 @@ import pytest
 
 from gpusim.cli import run_cli
 from gpusim.errors import InputError
-from gpusim.evidence.end_to_end import is_end_to_end, read_steps
+from gpusim.evidence.end_to_end import read_steps
 from gpusim.evidence.fields import MeasuredError
 from gpusim.models.policy import Policy
 from gpusim.studies.models import ModelCase, ModelOutcome, footprint, predict_generations, predict_models
+from gpusim.studies.validation.end_to_end import WHOLE_MODELS
+from gpusim.studies.validation.kinds import kind_of
+from gpusim.studies.validation.session import OPERATORS
 
 CONTRACT = {
     *("model", "arch", "mode", "precision", "batch", "gpus", "step_ms", "throughput", "unit", "memory_gib", "fits"),
@@ -270,8 +273,8 @@ def _table(tmp_path: Path, *rows: str) -> Path:
 def test_tables_of_whole_models_are_known_by_their_header(tmp_path: Path) -> None:
     other = tmp_path / "rows.csv"
     other.write_text("gpu,op,batch,m,n,k\n")
-    assert is_end_to_end(_table(tmp_path))
-    assert not is_end_to_end(other)
+    assert kind_of(_table(tmp_path)) is WHOLE_MODELS
+    assert kind_of(other) is OPERATORS
 
 
 def test_jpeg_classifiers_on_eight_gpus_in_half_precision_count_as_input_bound(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def test_what_fits_leave_out_is_a_table_and_a_summary(tmp_path: Path) -> None:
     without = {"kind": "source", "name": "lab", "rows": 30, "mape": 12.5, "median_ape": 9.0, "bias": 3.0}
     of_all = {**without, "name": "all", "mape": 11.5}
     untested = {"kind": "board", "name": "t4", "rows": 60, "mape": None, "median_ape": None, "bias": None}
-    own = {"key_path": "host.timing_of_source_us.lab", "own_us": 29.5, "neutral_us": 8.0}
+    own = {"key_path": "sources.timing_us.lab", "own_us": 29.5, "neutral_us": 8.0}
     timing = {"source": "lab", "rows": 30, "values": [own], "share": 0.012, "mape_without": 14.0, "mape": 9.5}
     plain = {"source": "tracer", "rows": 30, "values": [], "share": 0.0, "mape_without": 7.0, "mape": 7.0}
     report = {

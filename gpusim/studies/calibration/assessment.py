@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpusim.host.host import source_key
+from gpusim.host.host import record_key
 from gpusim.studies.calibration.heuristic_bias import probabilities
 from gpusim.studies.calibration.linear_model import LinearModel, Mask, Places
 from gpusim.studies.calibration.observations import GROUP_KINDS, GroupKind, groups, shape_folds
@@ -164,7 +164,7 @@ def own_timings(kernels: RowKernels, theta: FloatArray, bias: LibraryBias) -> It
     fitted = kernels.values(theta)
     for source, mask in groups(kernels.rows, "source").items():
         places = np.flatnonzero(mask).tolist()
-        own = _own_values(kernels, theta, places[0], source_key(source))
+        own = _own_values(kernels, theta, places[0])
         taken = [*((one,) for one in own), *([own] if len(own) > 1 else [])]
         trials = [tuple({**dict(fitted), **{one.key_path: one.neutral_us for one in of}}.items()) for of in taken]
         log_times = kernels.log_times_at(kernels.chosen(theta, bias, places), [fitted, *trials])
@@ -176,17 +176,18 @@ def own_timings(kernels: RowKernels, theta: FloatArray, bias: LibraryBias) -> It
             yield OwnTiming(source, of, share, errors[:, number], errors[:, 0])
 
 
-def _own_values(kernels: RowKernels, theta: FloatArray, place: int, source: str) -> tuple[OwnValue, ...]:
+def _own_values(kernels: RowKernels, theta: FloatArray, place: int) -> tuple[OwnValue, ...]:
     """The values of a source's own, one of whose rows is at ``place``, that differ from what others have."""
-    host = kernels.system_at(theta, place).host
-    method = kernels.rows[place].row.method
-    common_us = host.timing_us(method)
-    timing_us = host.timing_of_source_us.get(source, common_us)
+    row, measured = kernels.rows[place].row, kernels.measured_at(theta, place)
+    harness = measured.overheads.harness(row.source)
+    common_us = measured.system.host.timing_us(row.method)
+    timing_us = common_us if harness.added_us is None else harness.added_us
     # Only calls of a stream wait for what the source does beside them.
-    stall_us = host.stall_of_source_us.get(source, 0.0) if method == "stream" else 0.0
+    stall_us = harness.stall_us if row.method == "stream" else 0.0
+    key = record_key(row.source)
     values = (
-        OwnValue(f"{OF_SOURCE}{source}", timing_us, common_us),
-        OwnValue(f"{STALL_OF_SOURCE}{source}", stall_us, 0.0),
+        OwnValue(f"{OF_SOURCE}{key}", timing_us, common_us),
+        OwnValue(f"{STALL_OF_SOURCE}{key}", stall_us, 0.0),
     )
     return tuple(one for one in values if one.own_us != one.neutral_us)
 

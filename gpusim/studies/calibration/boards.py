@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from gpusim.evidence.boards import board_of
+from gpusim.evidence.sources import NO_OVERHEADS, SOURCES, MeasuredSystem, stated_overheads
 from gpusim.specs import Spec, UnknownGpuError
 from gpusim.studies.calibration.parameters import Board, Known, may_move
 
@@ -23,14 +24,18 @@ def specs_of(start: Path, names: Iterable[str], out: Path, arch_path: Sequence[P
     return specs
 
 
-def fitted_board(spec: Spec, fitted: Collection[Path]) -> Board:
+def fitted_board(spec: Spec, fitted: Collection[Path], arch_path: Iterable[Path] = ()) -> Board:
     """A board, with what is known of the values that it has from the files that are fitted."""
+    overheads = stated_overheads(spec.files, arch_path)
+    provenance = {**spec.provenance, **(overheads.provenance(SOURCES) if overheads else {})}
     known = {
         key: Known(origin.kind, origin.spread)
-        for key, origin in spec.provenance.items()
+        for key, origin in provenance.items()
         if origin.file is not None and origin.file.resolve() in fitted
     }
-    return Board(spec.system, known, spec.sha256)
+    hashes = [file.sha256 for file in overheads.files] if overheads else []
+    measured = MeasuredSystem(spec.system, overheads.record if overheads else NO_OVERHEADS)
+    return Board(measured, known, " ".join([spec.sha256, *hashes]))
 
 
 def values_between(start: Path, specs: Iterable[Spec]) -> dict[Path, int]:

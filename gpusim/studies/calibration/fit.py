@@ -18,6 +18,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from gpusim.evidence.sources import MeasuredSystem
 from gpusim.studies.calibration.assessment import ChoiceScore, LeftOut, OwnTiming, Refit, own_timings, summary
 from gpusim.studies.calibration.heuristic_bias import BiasValues
 from gpusim.studies.calibration.identification import SIGMAS, Identification, contradicted
@@ -28,7 +29,7 @@ from gpusim.studies.calibration.physics import beyond_physics
 from gpusim.studies.calibration.row_kernels import LibraryBias, RowKernels, RowOptions, bias_of
 from gpusim.studies.calibration.search import FloatArray, Log
 from gpusim.studies.calibration.timer import Timer
-from gpusim.system import System, value_at
+from gpusim.system import value_at
 
 MOST_ROUNDS = 4
 """Alternations of physical values and bias."""
@@ -146,7 +147,7 @@ class Calibrator:
         self._kernels = RowKernels(boards, observed, moving, timer, records)
         self._log = log
 
-    def calibrate(self, replaced: Mapping[str, System] = MappingProxyType({})) -> Calibration:
+    def calibrate(self, replaced: Mapping[str, MeasuredSystem] = MappingProxyType({})) -> Calibration:
         """Find the best round, then assess it.
 
         Args:
@@ -176,10 +177,10 @@ class Calibrator:
             None if gains else found.held_out,
         )
 
-    def _errors_with(self, replaced: Mapping[str, System]) -> FloatArray:
+    def _errors_with(self, replaced: Mapping[str, MeasuredSystem]) -> FloatArray:
         """Errors of all rows with the values of an earlier fit, within the limits that they have here."""
         theta = moves_to(replaced, self._boards, self._moving)
-        bias = bias_of(next(iter(replaced.values())))
+        bias = bias_of(next(iter(replaced.values())).system)
         return self._kernels.errors_as_chosen(theta, {None: bias}, range(len(self._rows)))
 
     def _best_round(self) -> _Round:
@@ -241,7 +242,7 @@ class Calibrator:
         return tuple(fitted)
 
     def _beyond(self, board: Board, theta: FloatArray) -> list[str]:
-        return list(beyond_physics(board.with_values(self._kernels.values(theta)).gpu))
+        return list(beyond_physics(board.with_values(self._kernels.values(theta)).system.gpu))
 
 
 def mean_error(log_errors: FloatArray) -> float:
@@ -249,17 +250,19 @@ def mean_error(log_errors: FloatArray) -> float:
     return float(np.abs(np.expm1(log_errors)).mean())
 
 
-def moves_to(replaced: Mapping[str, System], boards: Mapping[str, Board], moving: Sequence[Parameter]) -> FloatArray:
+def moves_to(
+    replaced: Mapping[str, MeasuredSystem], boards: Mapping[str, Board], moving: Sequence[Parameter]
+) -> FloatArray:
     """The moves that lead to the values of an earlier fit, in logarithms; none of a value that it does not have.
 
     A board may state a value of its own in place of the fitted one: then another board has the latter.
     """
     moves = np.zeros(len(moving))
     for number, one in enumerate(moving):
-        for name, system in replaced.items():
+        for name, measured in replaced.items():
             if one.key_path in boards[name].known:
                 with suppress(KeyError):  # a source that the earlier fit has no timing of
-                    value = value_at(system.values(), one.key_path.split("."))
+                    value = value_at(measured.values(), one.key_path.split("."))
                     moves[number] = math.log(float(value) / one.value)
                 break
     return moves

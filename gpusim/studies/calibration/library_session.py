@@ -13,7 +13,8 @@ import numpy as np
 
 from gpusim.errors import InputError
 from gpusim.evidence.boards import board_of
-from gpusim.evidence.measured import MeasuredRow, read_tables
+from gpusim.evidence.fields import rows_of
+from gpusim.evidence.measured import MeasuredRow, read_measured
 from gpusim.execution.journal import Journal
 from gpusim.execution.service import Service
 from gpusim.execution.store import remembering
@@ -98,7 +99,7 @@ def calibrate_library(
     """
     if out.suffix not in (".yaml", ".yml") or not out.parent.is_dir() or out.is_dir() or out.stem == library:
         raise InputError(f"-o {out}: expected a .yaml file in a folder that is there, of another name than the base")
-    rows, of_kernels = read_tables(files), read_tables(recorded)
+    rows, of_kernels = rows_of(files, read_measured), rows_of(recorded, read_measured)
     boards = _boards((*rows, *of_kernels), library, arch_path)
     found, left_out = observations(rows, boards)
     kernels, without_kernel = records(of_kernels, boards)
@@ -151,7 +152,7 @@ def _boards(rows: Sequence[MeasuredRow], library: str, arch_path: Sequence[Path]
             continue  # counted as of another GPU
         files = names_of(spec.files[0], arch_path).files
         if library in (file.stem for file in files if file.parent.name == LIBRARIES):
-            found[name] = fitted_board(spec, ())
+            found[name] = fitted_board(spec, (), arch_path)
     return found
 
 

@@ -19,7 +19,7 @@ from gpusim.execution.executor import Executor
 from gpusim.sim.drivers.choice import prefer_compiled
 from gpusim.studies.calibration.identification import SIGMAS
 from gpusim.studies.calibration.least_squares import Readings, identified_fit
-from gpusim.studies.calibration.parameters import HOST, SPREAD, Parameter
+from gpusim.studies.calibration.parameters import OF_RUNS, SPREAD, Parameter
 from gpusim.studies.calibration.search import FloatArray, Log
 from gpusim.studies.calibration.timer import Boards, Values
 from gpusim.studies.microbench import UnsupportedBenchmarkError, play
@@ -52,7 +52,7 @@ def fixed_by_microbenchmarks(
     moving: Sequence[Parameter], curves: Curves, executor: Executor[Boards], log: Log
 ) -> tuple[Parameter, ...]:
     """The values that may move, those that the curves identify as these show them."""
-    own = [one for one in moving if not one.key_path.startswith(f"{HOST}.")]
+    own = [one for one in moving if not one.key_path.startswith(OF_RUNS)]
     if not curves.points or not own:
         return tuple(moving)
 
@@ -92,7 +92,7 @@ def _log_readings(boards: Boards, task: tuple[Sequence[PublishedPoint], Sequence
 
 def _log_reading(boards: Boards, point: PublishedPoint, values: Values) -> float:
     try:
-        read = play(boards.system(point.gpu, values), point.benchmark, point.parameters)
+        read = play(boards.measured(point.gpu, values).system, point.benchmark, point.parameters)
     except UnsupportedBenchmarkError:
         return math.nan
     return math.log(read.value) if read.unit == point.unit and read.value > 0 else math.nan

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpusim.evidence.measured import MeasuredRow
-from gpusim.host.host import source_key
+from gpusim.host.host import record_key
 from gpusim.lowering.pages import usable_l2_bytes
 from gpusim.prediction.options import Options
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
@@ -63,7 +63,7 @@ def timing_of_sources(rows: Iterable[MeasuredRow]) -> dict[str, SourceTiming]:
     found: dict[str, SourceTiming] = {}
     several: set[str] = set()
     for row in rows:
-        key = source_key(row.source)
+        key = record_key(row.source)
         known = found.get(key)
         shortest_us = min(row.time_us, known.shortest_us) if known else row.time_us
         found[key] = SourceTiming(row.method, shortest_us)

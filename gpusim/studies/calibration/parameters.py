@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import NamedTuple
 
+from gpusim.evidence.sources import SOURCES, MeasuredSystem
 from gpusim.system import System, value_at
 
 SPREAD: Mapping[str, float] = {"measured": 0.03, "fitted": 0.2, "assumed": 0.7}
@@ -44,17 +45,19 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "front_end.kernel_latency_us": (0.1, 10.0),
     "host.graph_gap_us": (0.01, 10.0),
     "host.stream_gap_us": (1.0, 5.0),  # from one small kernel of a stream to the next: 1.2 us on an A40
-    "host.stall_of_source_us.*": (0.1, 15.0),  # 1.5 ms of a loop of 100 calls
     "host.library_interval_us": (0.1, 50.0),
     "host.method_overhead_us.*": (0.1, 200.0),
+    "sources.stall_us.*": (0.1, 15.0),  # 1.5 ms of a loop of 100 calls
 }
 """What may move (``*`` stands for a name) and the range that physics allows."""
 
 HOST = "host"
-OF_SOURCE = f"{HOST}.timing_of_source_us."
-"""Where the hosts state the ways of timing of sources."""
-STALL_OF_SOURCE = f"{HOST}.stall_of_source_us."
-"""Where they state what sources did beside their calls."""
+OF_SOURCE = f"{SOURCES}.timing_us."
+"""Key paths of what the timing methods of sources add."""
+STALL_OF_SOURCE = f"{SOURCES}.stall_us."
+"""Key paths of what sources did beside their calls."""
+OF_RUNS = (f"{HOST}.", f"{SOURCES}.")
+"""How key paths begin that belong to machines of runs, not to the GPU."""
 
 TIMING_LIMITS_US: Mapping[str, tuple[float, float]] = {
     "graph": (0.2, 2.0),  # the shortest kernels of a graph follow each other in 1.1 to 1.4 us, start and end included
@@ -158,34 +161,36 @@ class Parameter:
 class Board:
     """A board that takes part."""
 
-    system: System
+    measured: MeasuredSystem
     known: Mapping[str, Known]
     """Each value that is not the board's own but of the spec that is fitted."""
     sha256: str
     """Of the files it was read from."""
+
+    @property
+    def system(self) -> System:
+        return self.measured.system
 
     def with_overheads(self, overheads: Mapping[str, float]) -> Board:
         """The board in a machine with this host time, by timing method [us]; what is given is not fitted."""
         if not overheads:
             return self
         given = {f"host.method_overhead_us.{method}" for method in overheads}
-        given |= {f"{OF_SOURCE}{source}" for source in self.system.host.timing_of_source_us}
-        known = {key: one for key, one in self.known.items() if key not in given}
-        system = replace(self.system, host=self.system.host.with_overheads(overheads))
-        return Board(system, known, f"{self.sha256} {sorted(overheads.items())}")
+        known = {key: one for key, one in self.known.items() if key not in given and not key.startswith(f"{SOURCES}.")}
+        return Board(self.measured.with_overheads(overheads), known, f"{self.sha256} {sorted(overheads.items())}")
 
     def with_sources(self, sources: Mapping[str, SourceTiming]) -> Board:
         """The board in machines where each source of runs, by its key, may have timed in its own way."""
         host = self.system.host
         own = {source: host.timing_us(one.method) for source, one in sources.items() if one.method in TIMING_LIMITS_US}
         known = {f"{OF_SOURCE}{source}": Known("assumed") for source in own}
-        host = host.model_copy(update={"timing_of_source_us": {**own, **host.timing_of_source_us}})
-        return Board(replace(self.system, host=host), {**known, **self.known}, self.sha256)
+        overheads = self.measured.overheads
+        overheads = overheads.model_copy(update={"timing_us": {**own, **overheads.timing_us}})
+        return Board(replace(self.measured, overheads=overheads), {**known, **self.known}, self.sha256)
 
-    def with_values(self, values: Iterable[tuple[str, float]]) -> System:
-        """The system with trial values in place, where it has none of its own."""
-        taken = [item for item in values if item[0] in self.known]
-        return self.system.with_values(taken)
+    def with_values(self, values: Iterable[tuple[str, float]]) -> MeasuredSystem:
+        """The board with trial values in place, where it has none of its own."""
+        return self.measured.with_values(item for item in values if item[0] in self.known)
 
 
 def may_move(key_path: str) -> bool:
@@ -208,7 +213,7 @@ def parameters(
     """
     found: dict[str, Parameter] = {}
     for board in boards:
-        numbers = board.system.values()
+        numbers = board.measured.values()
         for key_path, known in sorted(board.known.items()):
             limits = _limits(key_path, sources)
             if (

@@ -36,6 +36,8 @@ class CalibrationSetting:
     seed: int
     names: Names
     """Library and host of what is fitted."""
+    overheads: str | None = None
+    """Stem of the file with the overheads of sources that the fitted ones extend; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)

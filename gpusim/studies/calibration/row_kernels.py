@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gpusim.evidence.sources import MeasuredSystem
 from gpusim.prediction.heuristic import FEATURES, WEIGHTED
 from gpusim.studies.calibration.heuristic_bias import BiasValues, RankedKernels, fit_bias, posterior
 from gpusim.studies.calibration.observations import Observation, even_weights
@@ -75,8 +76,8 @@ class RowKernels:
         """The same under values by key path."""
         return self._timer.log_times(runs, trials)
 
-    def system_at(self, theta: FloatArray, place: int) -> System:
-        """The system of a row under trial values."""
+    def measured_at(self, theta: FloatArray, place: int) -> MeasuredSystem:
+        """The system of a row under trial values, and what sources add there."""
         return self._boards[self.rows[place].row.gpu].with_values(self.values(theta))
 
     def options(self, theta: FloatArray, places: Iterable[int]) -> dict[int, RowOptions]:
@@ -148,7 +149,7 @@ class RowKernels:
         """The system of each row with trial values, and the kernels and the bias of its library."""
         values = self.values(theta)
         boards = {
-            (name, library): _with_library(board.with_values(values), library, bias.get(library, bias[None]))
+            (name, library): _with_library(board.with_values(values).system, library, bias.get(library, bias[None]))
             for name, board in self._boards.items()
             for library in {self._library(item) for item in self.items}
         }

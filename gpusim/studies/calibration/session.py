@@ -9,15 +9,19 @@ from pathlib import Path
 
 from gpusim.errors import InputError
 from gpusim.evidence.boards import board_of
-from gpusim.evidence.measured import read_tables
+from gpusim.evidence.fields import rows_of
+from gpusim.evidence.measured import read_measured
 from gpusim.evidence.published_benchmarks import read_published
+from gpusim.evidence.sources import MeasuredSystem, measured_system, stated_overheads
 from gpusim.execution.journal import Journal
 from gpusim.execution.service import Service
 from gpusim.execution.store import remembering
-from gpusim.host.host import source_key
+from gpusim.host.host import record_key
 from gpusim.prediction.selection import usable_kernels
 from gpusim.progress import Progress, no_progress
 from gpusim.specs import spec_file
+from gpusim.specs.folders import search_folders
+from gpusim.specs.inheritance import chain
 from gpusim.specs.load import names_of
 from gpusim.studies.calibration.boards import fitted_board, specs_of, values_between
 from gpusim.studies.calibration.error import CalibrationError
@@ -30,7 +34,6 @@ from gpusim.studies.calibration.row_candidates import MOST_TIMED, records
 from gpusim.studies.calibration.search import Log
 from gpusim.studies.calibration.spec_writer import write_spec
 from gpusim.studies.calibration.timer import Boards, Timer
-from gpusim.system import System
 
 WORTH_COMPILING = 1000
 """Derivatives by rows and values, and candidates, from which on the simulator is compiled: half a minute once on a
@@ -82,7 +85,7 @@ def calibrate(
         CalibrationError: no row can be used, or two tables have the same file name.
     """
     start = spec_file(arch, arch_path)
-    rows, of_kernels = read_tables(files), read_tables(recorded)
+    rows, of_kernels = rows_of(files, read_measured), rows_of(recorded, read_measured)
     tables = hashes_of([*files, *recorded, *([microbenchmarks] if microbenchmarks else [])])
     specs = specs_of(start, (row.gpu for row in (*rows, *of_kernels)), out, arch_path)
     if not specs:
@@ -91,9 +94,11 @@ def calibrate(
     for file, values in sorted(values_between(start, specs.values()).items()):
         log(f"{values} values that could move stand in {file.name} and stay; fit them with --arch {file.stem}")
     names = names_of(start, arch_path)
+    of_sources = stated_overheads((file.path for file in chain(start, search_folders(arch_path))), arch_path)
+    fitted = names.files | {file.path.resolve() for file in (of_sources.files if of_sources else ())}
     sources = timing_of_sources(row for row in rows if row.gpu in specs)
     boards = {
-        name: fitted_board(spec, names.files).with_sources(sources).with_overheads(overheads or {})
+        name: fitted_board(spec, fitted, arch_path).with_sources(sources).with_overheads(overheads or {})
         for name, spec in specs.items()
     }
     found, left_out = observations(rows, boards)
@@ -108,7 +113,7 @@ def calibrate(
     places, moving = sample_rows(found, rows_per_table, seed), _parameters(boards, found, sources)
     points = read_published(microbenchmarks) if microbenchmarks else ()
     of_points = specs_of(start, (point.gpu for point in points), out, arch_path)
-    played = {name: fitted_board(spec, names.files) for name, spec in of_points.items()}
+    played = {name: fitted_board(spec, fitted, arch_path) for name, spec in of_points.items()}
     compiled = len(places) * len(moving) + len(found) * MOST_TIMED >= WORTH_COMPILING
     context = Boards({**played, **boards}, cache=service.cache, compiled=compiled)
     with remembering(disk=service.cache), service.executor(context, len(found)) as executor:
@@ -116,7 +121,8 @@ def calibrate(
         timer = Timer(boards, executor, journal, progress)
         replaced = _replaced(out, specs, arch_path)
         outcome = Calibrator(boards, found, places, moving, timer, log, kernels).calibrate(replaced)
-    setting = CalibrationSetting(start, tuple(files), rows_per_table, seed, names)
+    base = of_sources.files[0].path.stem if of_sources else None
+    setting = CalibrationSetting(start, tuple(files), rows_per_table, seed, names, base)
     names_of_boards = {name: board.system.gpu.name for name, board in boards.items()}
     return CalibrationReport(
         setting, outcome, tuple(found), len(places), left_out, tables, journal.resumed, names_of_boards
@@ -146,11 +152,13 @@ def journal_of(out: Path) -> Path:
     return out.with_name(out.name + ".journal")
 
 
-def _replaced(out: Path, boards: Iterable[str], arch_path: Sequence[Path]) -> dict[str, System]:
+def _replaced(out: Path, boards: Iterable[str], arch_path: Sequence[Path]) -> dict[str, MeasuredSystem]:
     """The boards with the fitted values that are to be replaced, by name; none of a board that does not have them."""
     specs = {name: board_of(name, arch_path) for name in boards}
     return {
-        name: spec.system for name, spec in specs.items() if out.resolve() in (file.resolve() for file in spec.files)
+        name: measured_system(spec, arch_path)
+        for name, spec in specs.items()
+        if out.resolve() in (file.resolve() for file in spec.files)
     }
 
 
@@ -171,7 +179,7 @@ def _parameters(
         for item in found
         for kernel in usable_kernels(boards[item.row.gpu].system, item.gemm, item.options.kernel, item.options.unit)
     }
-    methods = {item.row.method for item in found if source_key(item.row.source) not in sources}
+    methods = {item.row.method for item in found if record_key(item.row.source) not in sources}
     methods |= {"stream"} & {one.method for one in sources.values()}  # the gap is of the driver, not of the source
     timed = dict.fromkeys(item.row.gpu for item in found)
     return parameters([boards[name] for name in timed], instructions, methods, sources)

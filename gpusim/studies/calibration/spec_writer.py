@@ -1,4 +1,4 @@
-"""A fitted spec as YAML: files of GPU, library and host extend the originals by what moved, each with its source."""
+"""A fitted spec as YAML: its files extend the originals by what moved, each value with its source."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gpusim.evidence.sources import SOURCES
 from gpusim.files.outputs import replacing
 from gpusim.files.yamlfile import read_yaml
 from gpusim.specs.load import CONFIDENCE, HOSTS, LIBRARIES
@@ -14,7 +15,7 @@ from gpusim.specs.sourced import Kind, Sourced
 from gpusim.specs.writing import file_text
 from gpusim.studies.calibration.heuristic_bias import BiasValues
 from gpusim.studies.calibration.left_out import confidence_of
-from gpusim.studies.calibration.parameters import HOST, Parameter
+from gpusim.studies.calibration.parameters import HOST, OF_RUNS, Parameter
 from gpusim.studies.calibration.report import MIN_BIAS, CalibrationReport
 
 LIBRARY = "library"
@@ -51,9 +52,14 @@ def spec_texts(report: CalibrationReport, out: Path, date: str) -> dict[Path, st
     texts[out.parent / LIBRARIES / out.name] = text(
         f"Library of {start.stem},", newest, moved_bias(bias[None], report.calibration.start)
     )
-    of_host = [one._replace(key_path=one.key_path.removeprefix("host.")) for one in _moved(report, HOST)]
+    of_host = list(_moved(report, f"{HOST}."))
     if of_host:
         texts[out.parent / HOSTS / out.name] = text(f"Host of {start.stem},", {"extends": names.host}, of_host)
+    if of_sources := list(_moved(report, f"{SOURCES}.")):
+        base = report.setting.overheads
+        texts[out.parent / SOURCES / out.name] = text(
+            f"Sources of runs on {start.stem},", {"extends": base} if base else {}, of_sources
+        )
     # A fitted board answers to the names of the original, which it stands in for where its folder comes first.
     original = read_yaml(start).data
     keys = {key: original[key] for key in ("name", "aliases", "short_names") if key in original}
@@ -81,13 +87,14 @@ def nested(moved: Iterable[Moved]) -> dict[str, Any]:
     return values
 
 
-def _moved(report: CalibrationReport, record: str) -> Iterator[Moved]:
-    """Physical values that the fit settled: of the host, or of the GPU."""
+def _moved(report: CalibrationReport, above: str) -> Iterator[Moved]:
+    """Physical values that the fit settled: below a key path of ``OF_RUNS``, or of the GPU where that is empty."""
     for one in report.calibration.fitted:
         before, (low, high) = one.parameter, one.interval
-        if one.settled and before.key_path.startswith(f"{HOST}.") == (record == HOST):
+        key_path = before.key_path
+        if one.settled and next(filter(key_path.startswith, OF_RUNS), "") == above:
             how = f"{value_before(before)}; 95 % {low:.4g} to {high:.4g}"
-            yield Moved(before.key_path, one.value, "fitted", how)
+            yield Moved(key_path.removeprefix(above), one.value, "fitted", how)
 
 
 def moved_bias(found: BiasValues, start: BiasValues) -> Iterator[Moved]:
@@ -119,6 +126,6 @@ def write_spec(report: CalibrationReport, out: Path, date: str) -> None:
         path.parent.mkdir(exist_ok=True)
         with replacing(path) as whole:
             whole.write_text(text, encoding="utf-8")
-    host = out.parent / HOSTS / out.name
-    if host not in texts:
-        host.unlink(missing_ok=True)
+    for folder in (HOSTS, SOURCES):
+        if (earlier := out.parent / folder / out.name) not in texts:
+            earlier.unlink(missing_ok=True)

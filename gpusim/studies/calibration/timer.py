@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpusim.content import content_hash
+from gpusim.evidence.sources import MeasuredSystem
 from gpusim.execution.executor import Executor
 from gpusim.execution.journal import Journal
 from gpusim.execution.store import shared_store
@@ -27,7 +28,6 @@ from gpusim.progress import Progress
 from gpusim.sim.drivers.choice import prefer_compiled
 from gpusim.studies.calibration.parameters import Board
 from gpusim.studies.calibration.search import FloatArray
-from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
 CHUNK = 100
@@ -68,9 +68,9 @@ class Boards:
         self.cache = cache
         self.compiled = compiled
         self._boards = dict(boards)
-        self._systems: dict[tuple[str, Values], System] = {}
+        self._systems: dict[tuple[str, Values], MeasuredSystem] = {}
 
-    def system(self, board: str, values: Values) -> System:
+    def measured(self, board: str, values: Values) -> MeasuredSystem:
         """A board under trial values."""
         key = board, values
         if key not in self._systems:
@@ -94,21 +94,23 @@ def _log_times(boards: Boards, task: tuple[Sequence[KernelRun], Sequence[Values]
         prefer_compiled()
     store = shared_store(disk=boards.cache)
     try:
-        columns = [_under(boards.system(runs[0].board, values), runs, store.simulate) for values in trials]
+        columns = [_under(boards.measured(runs[0].board, values), runs, store.simulate) for values in trials]
     finally:
         store.flush()
     return [list(times) for times in zip(*columns, strict=True)]
 
 
-def _under(system: System, runs: Sequence[KernelRun], play: Play) -> Times:
+def _under(measured: MeasuredSystem, runs: Sequence[KernelRun], play: Play) -> Times:
     """The time of each of some runs that can be planned together."""
+    system = measured.system
     choices = [(run.gemm, run.kernel, run.split_k, run.mode) for run in runs]
     planned = plans(system.gpu, choices, warm=runs[0].options.l2 == "warm")
     timed = [time_plan(system, one, run.options, play) for run, one in zip(runs, planned, strict=True)]
     seconds = [second_kernels_of(one) for one in planned]
+    harnesses = [measured.overheads.harness(run.source) for run in runs]
     return [
-        math.log(observed_time_us(one.kernel_time_us, run.method, system.host, source=run.source, second_kernels=count))
-        for run, one, count in zip(runs, timed, seconds, strict=True)
+        math.log(observed_time_us(one.kernel_time_us, run.method, system.host, harness=harness, second_kernels=count))
+        for run, one, harness, count in zip(runs, timed, harnesses, seconds, strict=True)
     ]
 
 

@@ -68,7 +68,7 @@ BY_C_TYPE: Mapping[str, Called] = {
 }
 """As ntua-el20062/grace-hopper-benchmark@505e82c calls cuBLAS (src/apps.hpp)."""
 HOST_TIMED = "grace_hopper_benchmark"
-"""What a host calls the way of timing of that program."""
+"""That program as a source of runs."""
 
 
 def torch_product(system: System, given: Parameters) -> Reading:
@@ -108,7 +108,7 @@ def host_timed_rate(system: System, given: Parameters) -> Reading:
     if not n:
         raise UnsupportedBenchmarkError("parameter bytes: too few for a matrix of 8 x 8")
     kernel_us = _predicted(system, called, n, str(1 + LIBRARY_CALLS), "zeros").kernel_time_us
-    time_us = observed_time_us(kernel_us, "host", system.host, source=HOST_TIMED)
+    time_us = observed_time_us(kernel_us, "host", system.host, harness=given.overheads.harness(HOST_TIMED))
     return Reading(n * n * (2 * n + 3) / time_us / 1e3, "GFLOP/s")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from gpusim.errors import InputError, excerpt
+from gpusim.evidence.sources import NO_OVERHEADS, Overheads
 from gpusim.system import System
 
 MOST = 1e15
@@ -25,10 +26,11 @@ class Reading:
 
 
 class Parameters:
-    """Parameters of a point by name, read as numbers or words."""
+    """Parameters of a point by name, read as numbers or words, and what the programs of points add to readings."""
 
-    def __init__(self, texts: Mapping[str, str]) -> None:
+    def __init__(self, texts: Mapping[str, str], overheads: Overheads = NO_OVERHEADS) -> None:
         self._texts = texts
+        self.overheads = overheads
 
     def __contains__(self, name: str) -> bool:
         return bool(self._texts.get(name))

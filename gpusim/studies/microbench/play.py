@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpusim.errors import excerpt
+from gpusim.evidence.sources import NO_OVERHEADS, Overheads
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.studies.microbench import bandwidth, gemm, instructions, latency, launches, power
 from gpusim.studies.microbench.parameters import Benchmark, Parameters, Reading, UnsupportedBenchmarkError
@@ -51,10 +52,13 @@ NOT_PLAYED: Mapping[str, str] = {
 """Why benchmarks are not played, by the beginning of their names."""
 
 
-def play(system: System, benchmark: str, parameters: Mapping[str, str]) -> Reading:
+def play(system: System, benchmark: str, parameters: Mapping[str, str], overheads: Overheads = NO_OVERHEADS) -> Reading:
     """What a benchmark would read on a system, with the parameters that its table states.
 
     With ``ecc=off`` DRAM streams as it does where ECC is switched off, on boards that have a value for it.
+
+    Args:
+        overheads: of the programs that timed the published points.
 
     Raises:
         UnsupportedBenchmarkError: no program plays it, or not with these parameters.
@@ -69,6 +73,6 @@ def play(system: System, benchmark: str, parameters: Mapping[str, str]) -> Readi
     if ecc == "off" and without_ecc is not None:
         system = system.with_values([("dram.efficiency_fraction", without_ecc)])
     try:
-        return BENCHMARKS[benchmark].play(system, Parameters(given))
+        return BENCHMARKS[benchmark].play(system, Parameters(given, overheads))
     except DoesNotFitError as error:
         raise UnsupportedBenchmarkError(str(error)) from None

@@ -17,12 +17,12 @@ from gpusim.errors import InputError
 from gpusim.evidence.boards import board_of
 from gpusim.evidence.fields import MeasuredError
 from gpusim.evidence.published_benchmarks import PublishedPoint, read_published
+from gpusim.evidence.sources import MeasuredSystem, measured_system
 from gpusim.progress import Progress, no_progress
 from gpusim.specs import UnknownGpuError, load_spec
 from gpusim.studies.microbench.parameters import Benchmark, Reading, UnsupportedBenchmarkError
 from gpusim.studies.microbench.play import BENCHMARKS, SUITES, play
 from gpusim.studies.validation.accuracy import percent
-from gpusim.system import System
 
 ALL = "all"
 NO_SPEC = "no spec of the board"
@@ -71,7 +71,7 @@ class Board(NamedTuple):
     """A board that has a spec."""
 
     name: str
-    system: System
+    measured: MeasuredSystem
 
 
 def play_defaults(suite: str, arch: str, arch_path: Iterable[Path] = ()) -> tuple[PlayedPoint, ...]:
@@ -80,11 +80,13 @@ def play_defaults(suite: str, arch: str, arch_path: Iterable[Path] = ()) -> tupl
     Raises:
         InputError: there is no such suite or board.
     """
-    spec = load_spec(arch, arch_path)
+    folders = tuple(arch_path)
+    spec = load_spec(arch, folders)
+    measured = measured_system(spec, folders)
     found = []
     for name, benchmark in benchmarks_of(suite).items():
         for parameters in benchmark.points:
-            read = _played(spec.system, name, parameters)
+            read = _played(measured, name, parameters)
             value, unit, reason = (read.value, read.unit, "") if isinstance(read, Reading) else (None, "", read)
             found.append(PlayedPoint(spec.gpu.name, name, parameters, value, unit, reason=reason))
     return tuple(found)
@@ -142,7 +144,7 @@ def _board(name: str, folders: tuple[Path, ...]) -> Board | None:
         spec = board_of(name, folders)
     except UnknownGpuError:
         return None
-    return Board(spec.gpu.name, spec.system)
+    return Board(spec.gpu.name, measured_system(spec, folders))
 
 
 def _compared(point: PublishedPoint, board: Board | None, known: dict[_Key, Reading | str]) -> PlayedPoint:
@@ -151,7 +153,7 @@ def _compared(point: PublishedPoint, board: Board | None, known: dict[_Key, Read
         read: Reading | str = NO_SPEC
     else:
         key = (board.name, point.benchmark, tuple(point.parameters.items()))
-        read = known[key] if key in known else _played(board.system, point.benchmark, point.parameters)
+        read = known[key] if key in known else _played(board.measured, point.benchmark, point.parameters)
         known[key] = read
     if isinstance(read, Reading) and read.unit != point.unit:
         read = f"the table states it in {point.unit}, the program reads {read.unit}"
@@ -167,10 +169,10 @@ def _compared(point: PublishedPoint, board: Board | None, known: dict[_Key, Read
     )
 
 
-def _played(system: System, benchmark: str, parameters: Mapping[str, str]) -> Reading | str:
+def _played(board: MeasuredSystem, benchmark: str, parameters: Mapping[str, str]) -> Reading | str:
     """A reading, or why there is none."""
     try:
-        return play(system, benchmark, parameters)
+        return play(board.system, benchmark, parameters, board.overheads)
     except UnsupportedBenchmarkError as error:
         return str(error)
 

@@ -24,12 +24,23 @@ def figures(scored: Sequence[Scored], reasons: Sequence[str]) -> dict[str, Any]:
         reasons: why each of the others has none.
     """
     return {
-        "rows": len(scored) + len(reasons),
-        "predicted": len(scored),
-        "skipped": len(reasons),
-        "skip_reasons": dict(Counter(reasons)),
+        **counts(len(scored), reasons),
         **_accuracy(scored),
         "seconds": rounded(sum(item.seconds for item in scored)),
+    }
+
+
+def counts(predicted: int, reasons: Sequence[str]) -> dict[str, Any]:
+    """How many rows have a prediction, and why the others have none.
+
+    >>> counts(5, ["unknown GPU", "unknown GPU"])
+    {'rows': 7, 'predicted': 5, 'skipped': 2, 'skip_reasons': {'unknown GPU': 2}}
+    """
+    return {
+        "rows": predicted + len(reasons),
+        "predicted": predicted,
+        "skipped": len(reasons),
+        "skip_reasons": dict(Counter(reasons)),
     }
 
 

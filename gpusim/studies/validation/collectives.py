@@ -13,9 +13,12 @@ from typing import Any
 
 from gpusim.collectives.timing import CollectiveTime, time_collective
 from gpusim.errors import InputError
-from gpusim.evidence.collective_runs import CollectiveRow, places, read_collectives
+from gpusim.evidence.collective_runs import KNOWN_BY, CollectiveRow, places, read_collectives
+from gpusim.evidence.fields import rows_of
+from gpusim.report.collective_validation_tables import collective_validation_tables
 from gpusim.specs.nodes import NodeSpec, load_node
-from gpusim.studies.validation.accuracy import errors, grouped, mean_percent, rounded
+from gpusim.studies.validation.accuracy import counts, errors, grouped, mean_percent, rounded
+from gpusim.studies.validation.table_kind import TableKind, Validated
 from gpusim.units import MIB
 
 LARGE_BYTES = MIB
@@ -43,9 +46,14 @@ class CollectiveReport:
     seconds: float
 
     @property
-    def complete(self) -> bool:
-        """Every row was predicted."""
-        return all(one.predicted for one in self.scored)
+    def pairs(self) -> list[tuple[float, float]]:
+        """Predicted and measured time of each row that has a prediction [us]."""
+        return [(one.predicted.time_us, one.row.time_us) for one in self.scored if one.predicted]
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why each of the other rows has none."""
+        return [one.reason for one in self.scored if not one.predicted]
 
     def as_dict(self) -> dict[str, Any]:
         """A JSON-ready object; errors in percent."""
@@ -69,7 +77,7 @@ def validate_collectives(paths: Sequence[Path | str], arch_path: Sequence[Path] 
         MeasuredError: a file breaks its schema.
     """
     start = time.perf_counter()
-    rows = [row for path in paths for row in read_collectives(path)]
+    rows = rows_of(paths, read_collectives)
     nodes = dict(_loaded(places(rows), arch_path))
     return CollectiveReport(tuple(_scored(row, nodes) for row in rows), time.perf_counter() - start)
 
@@ -121,13 +129,18 @@ def _place(key: tuple[Any, ...]) -> dict[str, Any]:
 
 def _figures(scored: Sequence[ScoredCollective], seconds: float | None) -> dict[str, Any]:
     found = [(one.row, one.predicted) for one in scored if one.predicted]
-    reasons = [one.reason for one in scored if not one.predicted]
     return {
-        "rows": len(scored),
-        "predicted": len(found),
-        "skipped": len(reasons),
-        "skip_reasons": {reason: reasons.count(reason) for reason in sorted(set(reasons))},
+        **counts(len(found), sorted(one.reason for one in scored if not one.predicted)),
         **errors([predicted.time_us for _, predicted in found], [row.time_us for row, _ in found]),
         "bound_mape": mean_percent([abs(predicted.bound_us / row.time_us - 1) for row, predicted in found]),
         **({} if seconds is None else {"seconds": rounded(seconds)}),
     }
+
+
+COLLECTIVES = TableKind(
+    "collectives",
+    known_by=KNOWN_BY,
+    reads=frozenset(),
+    validate=lambda paths, request: Validated(validate_collectives(paths, request.arch_path)),
+    tables=lambda figures, _: collective_validation_tables(figures),
+)

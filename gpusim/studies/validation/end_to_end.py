@@ -9,15 +9,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpusim.evidence.boards import board_of
-from gpusim.evidence.end_to_end import StepRow, read_step_tables
+from gpusim.evidence.end_to_end import KNOWN_BY, StepRow, read_steps
+from gpusim.evidence.fields import rows_of
 from gpusim.execution.service import Service
 from gpusim.experiment.model_run import ModelRun, Script
 from gpusim.models.policy import LOWERED, Fusion, Layout
 from gpusim.progress import Progress, no_progress
+from gpusim.report.step_validation_tables import step_validation_tables
 from gpusim.specs import UnknownGpuError
 from gpusim.step.model import ModelResult
 from gpusim.studies.models import ModelCase, case_of_run, predict_models
 from gpusim.studies.validation.step_report import STEP_TIMES, EndToEndReport, ScoredStep
+from gpusim.studies.validation.table_kind import Request, TableKind, Validated
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +127,7 @@ def validate_steps(
         MeasuredError: a file breaks the schema.
         SpecError: a spec is wrong.
     """
-    rows = read_step_tables(paths)
+    rows = rows_of(paths, read_steps)
     shares: list[tuple[int, float]] = []
     cases: list[ModelCase] = []
     reasons: dict[int, str] = {}
@@ -199,3 +202,16 @@ def _sizes_of(row: StepRow, known: _Known, beams: int | None, length: int | None
     stated = {"seq_len": length or row.seq_len, "image_size": row.image_size, "beam": beams}
     batch = max(1, row.batch // tokens)
     return {**dict(fixed), "batch": batch, **{name: size for name, size in stated.items() if size}}
+
+
+def _validated(paths: Sequence[Path], request: Request) -> Validated:
+    return Validated(validate_steps(paths, request.service, request.arch_path, request.progress))
+
+
+WHOLE_MODELS = TableKind(
+    "whole models",
+    known_by=(KNOWN_BY,),
+    reads=frozenset({"--more"}),
+    validate=_validated,
+    tables=lambda figures, request: step_validation_tables(figures, more=request.more),
+)

@@ -14,6 +14,7 @@ from pathlib import Path
 from gpusim.evidence.boards import board_of
 from gpusim.evidence.importers.kernel_names import same_kernel
 from gpusim.evidence.measured import MeasuredRow
+from gpusim.evidence.sources import MeasuredSystem, measured_system
 from gpusim.execution.journal import Journal
 from gpusim.execution.resumable import WHOLE, ResumableSweep
 from gpusim.execution.service import Service
@@ -27,7 +28,6 @@ from gpusim.progress import Progress
 from gpusim.sim.causes import Cause
 from gpusim.specs import Spec, UnknownGpuError, load_spec
 from gpusim.studies.validation.noise import noise_fractions
-from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
 WORKING = (Cause.MATH, Cause.ISSUE)
@@ -36,7 +36,7 @@ MEMORY_BOUNDS = ("dram", "l2")
 """Closed-form bounds of traffic beyond the SM; the others are of the SM itself."""
 
 
-Systems = Mapping[tuple[str, int | None], System]
+Systems = Mapping[tuple[str, int | None], MeasuredSystem]
 """By the name that a table gives a GPU, and the major version of CUDA that its library is of."""
 
 
@@ -126,7 +126,7 @@ def systems_of(
     found = {}
     for gpu, cuda in sorted({(row.gpu, row.cuda) for row in rows if row.gpu in specs}, key=str):
         spec = specs[gpu] if cuda is None else load_spec(specs[gpu].files[0], arch_path, cuda=cuda)
-        found[gpu, cuda] = replace(spec.system, host=spec.system.host.with_overheads(overheads))
+        found[gpu, cuda] = measured_system(spec, arch_path).with_overheads(overheads)
     return found
 
 
@@ -149,7 +149,7 @@ def predict_rows(
     noise = noise_fractions(rows)
     scored = {}
     for index, outcome in _outcomes(cases, service, progress, journal):
-        row, case, result = rows[index], cases[index], outcome.result
+        row, result = rows[index], outcome.result
         if result is None:
             reasons[index] = outcome.reason
             continue
@@ -159,16 +159,17 @@ def predict_rows(
         if not result.fits:
             reasons[index] = result.notes[0]
             continue
+        measured = systems[row.gpu, row.cuda]
         scored[index] = Scored(
             row,
             result,
-            _reading_us(result.kernel_time_us, row, case, result.second_kernels),
-            _reading_us(result.bound_us, row, case),
+            _reading_us(result.kernel_time_us, row, measured, result.second_kernels),
+            _reading_us(result.bound_us, row, measured),
             outcome.seconds,
-            case.system.gpu.clock.max_mhz,
+            measured.system.gpu.clock.max_mhz,
             noise[index],
         )
-    scored = _with_recorded_kernels(dict(sorted(scored.items())), cases, service, progress, journal)
+    scored = _with_recorded_kernels(dict(sorted(scored.items())), cases, systems, service, progress, journal)
     return Predictions(scored, dict(sorted(reasons.items())))
 
 
@@ -184,7 +185,7 @@ def _cases(
         elif row.operator is None:
             reasons[index] = f"operator '{row.op}' is not predicted"
         else:
-            system = systems[row.gpu, row.cuda]
+            system = systems[row.gpu, row.cuda].system
             l2 = row.l2_of(usable_l2_bytes(system.gpu))
             options = Options(detail=detail, l2=l2, load=row.load, operands=row.operands)
             cases[index] = Case(system, row.operator, options)
@@ -194,11 +195,12 @@ def _cases(
 def _with_recorded_kernels(
     scored: Mapping[int, Scored],
     cases: Mapping[int, Case],
+    systems: Systems,
     service: Service,
     progress: Progress,
     journal: Journal | None,
 ) -> dict[int, Scored]:
-    """The same predictions, each with its time under the recorded kernel where the catalogue has it."""
+    """Predictions with their times under the recorded kernels, where the catalogue has these."""
     names = {
         index: _name_in_catalogue(cases[index], item.row.kernel)
         for index, item in scored.items()
@@ -215,8 +217,8 @@ def _with_recorded_kernels(
     }
     for index, outcome in _outcomes(pinned, service, progress, journal):
         if outcome.result is not None:
-            timed = outcome.result
-            time_us = _reading_us(timed.kernel_time_us, scored[index].row, pinned[index], timed.second_kernels)
+            timed, row = outcome.result, scored[index].row
+            time_us = _reading_us(timed.kernel_time_us, row, systems[row.gpu, row.cuda], timed.second_kernels)
             updated[index] = replace(scored[index], pinned_us=time_us)
     return updated
 
@@ -231,11 +233,18 @@ def _name_in_catalogue(case: Case, recorded: str) -> str:
     return recorded if recorded in names else next(alike, recorded)
 
 
-def _reading_us(kernel_time_us: float, row: MeasuredRow, case: Case, second_kernels: int = 0) -> float:
+def _reading_us(kernel_time_us: float, row: MeasuredRow, measured: MeasuredSystem, second_kernels: int = 0) -> float:
     """What a row's source would have read for kernels that take so long [us]."""
-    kind = dispatched_as(case.operator)
-    host, method = case.system.host, row.method
-    return observed_time_us(kernel_time_us, method, host, kind, row.source, row.op, second_kernels=second_kernels)
+    assert row.operator is not None  # a row without an operator has no prediction
+    return observed_time_us(
+        kernel_time_us,
+        row.method,
+        measured.system.host,
+        dispatched_as(row.operator),
+        measured.overheads.harness(row.source),
+        row.op,
+        second_kernels=second_kernels,
+    )
 
 
 def _outcomes(

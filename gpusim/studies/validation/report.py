@@ -13,8 +13,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from gpusim.evidence.fields import MeasuredError
-from gpusim.evidence.measured import MeasuredRow, read_tables
+from gpusim.evidence.fields import MeasuredError, rows_of
+from gpusim.evidence.measured import MeasuredRow, read_measured
 from gpusim.execution.journal import Journal
 from gpusim.execution.service import Service
 from gpusim.progress import Progress, no_progress
@@ -84,14 +84,23 @@ class ValidationReport:
         return {file: ratio for file, ratio in ratios.items() if not 1 / OTHER_UNIT < ratio < OTHER_UNIT}
 
     @property
-    def complete(self) -> bool:
-        """Every row was predicted."""
-        return not any(table.skipped for table in self.tables)
+    def scored(self) -> list[Scored]:
+        """The rows with a prediction, of all tables."""
+        return [item for table in self.tables for item in table.scored]
+
+    @property
+    def pairs(self) -> list[tuple[float, float]]:
+        """Predicted and measured time of each of them [us]."""
+        return [(item.predicted_us, item.row.time_us) for item in self.scored]
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why each of the other rows has no prediction."""
+        return [reason for table in self.tables for _, reason in table.skipped]
 
     def as_dict(self) -> dict[str, Any]:
         """A JSON-ready object; all but ``seconds`` is the same on every run."""
-        scored = [item for table in self.tables for item in table.scored]
-        reasons = [reason for table in self.tables for _, reason in table.skipped]
+        scored = self.scored
         return {
             "gpusim": __version__,
             "model_version": MODEL_VERSION,
@@ -99,7 +108,11 @@ class ValidationReport:
             "detail": self.detail,
             "overheads_us": dict(self.overheads),
             "tables": [table.as_dict() for table in self.tables],
-            "overall": {**figures(scored, reasons), "strata": strata(scored), "kernel_choice": kernel_choice(scored)},
+            "overall": {
+                **figures(scored, self.reasons),
+                "strata": strata(scored),
+                "kernel_choice": kernel_choice(scored),
+            },
             "kernel_choice": by_gpu_and_op(scored),
             "speedups": self.speedups.as_dict() if self.speedups else None,
         }
@@ -127,7 +140,7 @@ def validate(
         MeasuredError: a file breaks the schema, or holds nothing for a pair of GPUs.
         SpecError: a spec is wrong, or a GPU of a pair is not known.
     """
-    rows = read_tables(paths)
+    rows = rows_of(paths, read_measured)
     sha256 = {str(path): hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
     specs, unknown = specs_of((row.gpu for row in rows), arch_path)
     boards = _boards_of_pair(pair, specs, arch_path) if pair else None

@@ -1,48 +1,22 @@
-"""A validation with its folder: rows, report and plots, and a journal that survives an interrupt."""
+"""Tables of timed operators: a validation with its folder of rows, report and plots, and a journal for interrupts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gpusim.execution.journal import journal_in
-from gpusim.execution.service import Service
-from gpusim.progress import Progress, no_progress
+from gpusim.report.operator_validation_tables import operator_validation_tables
+from gpusim.report.text_table import TextTable
 from gpusim.studies.validation.report import ValidationReport, validate
+from gpusim.studies.validation.table_kind import Request, TableKind, Validated
 
 
-@dataclass(frozen=True, slots=True)
-class ValidationSession:
-    """A report and the files of its folder."""
-
-    report: ValidationReport
-    files: tuple[Path, ...]
-    """All files written; none without a folder."""
-    resumed: int
-    """Number of predictions resumed from the journal."""
-    damaged: int
-    """Number of damaged journal records."""
-
-
-def validate_into(
-    files: Sequence[Path],
-    out: Path | None,
-    *,
-    detail: str = "sampled",
-    pair: tuple[str, str] | None = None,
-    overheads: Mapping[str, float] | None = None,
-    service: Service = Service(),
-    arch_path: Sequence[Path] = (),
-    progress: Progress = no_progress,
-) -> ValidationSession:
-    """Predict measured runs and write every row, the report and plots into a folder, if one is given.
-
-    Raises:
-        InputError: A table breaks the schema, or the folder holds files of another program.
-        OSError: The folder cannot be written.
-    """
+def _validated(files: Sequence[Path], request: Request) -> Validated:
+    """Predict measured runs and write every row, the report and plots into a folder, if one is given."""
+    out = request.out
     if out is not None:
         from gpusim.studies.validation.output import check_folder, write_files  # noqa: PLC0415 -- imports matplotlib
 
@@ -50,14 +24,34 @@ def validate_into(
     with journal_in(out) if out else nullcontext() as journal:
         report = validate(
             files,
-            detail=detail,
-            service=service,
-            arch_path=arch_path,
-            pair=pair,
-            overheads=overheads or {},
-            progress=progress,
+            detail=request.detail,
+            service=request.service,
+            arch_path=request.arch_path,
+            pair=request.pair,
+            overheads=request.overheads,
+            progress=request.progress,
             journal=journal,
         )
         written = tuple(write_files(report, out)) if out else ()
     resumed, damaged = (journal.resumed, journal.damaged) if journal else (0, 0)
-    return ValidationSession(report, written, resumed, damaged)
+    return Validated(report, written, resumed, damaged, tuple(_other_units(report)))
+
+
+def _other_units(report: ValidationReport) -> Iterator[str]:
+    """Remarks on files whose times seem to have another unit."""
+    for file, ratio in report.other_units.items():
+        times = f"{ratio:,.0f} times" if ratio > 1 else f"1/{1 / ratio:,.0f} of"
+        yield f"{file}: predicted times are {times} the measured; is time_us in us?"
+
+
+def _tables(figures: Mapping[str, Any], request: Request) -> list[TextTable]:
+    return operator_validation_tables(figures, by_stratum=request.by_stratum, more=request.more)
+
+
+OPERATORS = TableKind(
+    "operators",
+    known_by=(),
+    reads=frozenset({"-o", "--detail", "--pair", "--overhead", "--strata", "--more", "--cluster"}),
+    validate=_validated,
+    tables=_tables,
+)

@@ -6,7 +6,6 @@ No row is dropped silently: one that cannot be predicted is counted as skipped, 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -14,7 +13,7 @@ from typing import Any
 
 from gpusim.evidence.end_to_end import StepRow
 from gpusim.step.model import ModelResult
-from gpusim.studies.validation.accuracy import errors, percent, rounded
+from gpusim.studies.validation.accuracy import counts, errors, percent, rounded
 from gpusim.version import MODEL_VERSION, __version__
 
 STEP_TIMES = "ms/step"
@@ -61,9 +60,14 @@ class EndToEndReport:
     """Of the files."""
 
     @property
-    def complete(self) -> bool:
-        """Every row was predicted."""
-        return not self.skipped
+    def pairs(self) -> list[tuple[float, float]]:
+        """Predicted and measured value of each row that has a prediction, in the unit of the row."""
+        return [(one.predicted, one.row.value) for one in self.scored]
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why each of the other rows has none."""
+        return [reason for _, reason in self.skipped]
 
     def as_dict(self) -> dict[str, Any]:
         """A JSON-ready object; errors in percent."""
@@ -89,10 +93,7 @@ class EndToEndReport:
         scored = [one for one in self.scored if chosen(one.row)]
         reasons = [reason for row, reason in self.skipped if chosen(row)]
         return {
-            "rows": len(scored) + len(reasons),
-            "predicted": len(scored),
-            "skipped": len(reasons),
-            "skip_reasons": dict(Counter(reasons)),
+            **counts(len(scored), reasons),
             **errors([one.predicted for one in scored], [one.row.value for one in scored]),
         }
 

@@ -7,19 +7,23 @@ more. A trace does not state what L2 held before a kernel; it is taken to be emp
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gpusim.errors import InputError
-from gpusim.evidence.boards import board_of
-from gpusim.evidence.recorded_kernels import TracedKernel, read_traced_kernels
+from gpusim.evidence.fields import rows_of
+from gpusim.evidence.recorded_kernels import KNOWN_BY, TracedKernel, read_traced_kernels
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
-from gpusim.studies.validation.accuracy import errors, grouped, rounded
+from gpusim.report.trace_validation_tables import trace_validation_tables
+from gpusim.sim.drivers.choice import prefer_compiled
+from gpusim.specs import Spec
+from gpusim.studies.validation.accuracy import counts, errors, grouped, rounded
+from gpusim.studies.validation.prediction import specs_of
+from gpusim.studies.validation.table_kind import Request, TableKind, Validated
 from gpusim.studies.validation.traced_operators import NotStatedError, Operators, operators_of
-from gpusim.system import System
 
 LONG_US = 10.0
 """From which on a whole microsecond is little."""
@@ -42,9 +46,14 @@ class TraceReport:
     seconds: float
 
     @property
-    def complete(self) -> bool:
-        """Every row was predicted."""
-        return all(one.predicted_us is not None for one in self.scored)
+    def pairs(self) -> list[tuple[float, float]]:
+        """Predicted and measured time of each row that has a prediction [us]."""
+        return [(one.predicted_us, one.row.time_us) for one in self.scored if one.predicted_us is not None]
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why each of the other rows has none."""
+        return [one.reason for one in self.scored if one.predicted_us is None]
 
     def as_dict(self) -> dict[str, Any]:
         """A JSON-ready object; errors in percent."""
@@ -62,38 +71,34 @@ def validate_traced_kernels(paths: Sequence[Path | str], arch_path: Sequence[Pat
 
     Raises:
         MeasuredError: a file breaks its schema.
+        SpecError: a spec is wrong.
     """
     start = time.perf_counter()
-    rows = [row for path in paths for row in read_traced_kernels(path)]
-    systems = dict(_loaded(dict.fromkeys(row.board for row in rows), arch_path))
+    rows = rows_of(paths, read_traced_kernels)
+    specs, unknown = specs_of((row.board for row in rows), arch_path)
     known: dict[tuple[str, Operators], float] = {}
-    scored = tuple(_scored(row, systems, known) for row in rows)
+    scored = tuple(_scored(row, specs, unknown, known) for row in rows)
     return TraceReport(scored, time.perf_counter() - start)
 
 
-def _loaded(boards: Mapping[str, None], arch_path: Sequence[Path]) -> Iterator[tuple[str, System | str]]:
-    """Systems by the name that tables give their boards, or why they cannot be loaded."""
-    for board in boards:
-        try:
-            yield board, board_of(board, arch_path).system
-        except InputError as error:
-            yield board, str(error)
-
-
 def _scored(
-    row: TracedKernel, systems: Mapping[str, System | str], known: dict[tuple[str, Operators], float]
+    row: TracedKernel,
+    specs: Mapping[str, Spec],
+    unknown: Mapping[str, str],
+    known: dict[tuple[str, Operators], float],
 ) -> ScoredKernel:
-    system = systems[row.board]
     if not row.time_us:
         return ScoredKernel(row, None, "shorter than the profiler's resolution")
-    if isinstance(system, str):
-        return ScoredKernel(row, None, system)
+    if row.board in unknown:
+        return ScoredKernel(row, None, unknown[row.board])
     try:
         operators = operators_of(row)
         key = row.board, operators
         if key not in known:
             options = Options(l2="cold", load="burst")
-            known[key] = sum(predict(system, operator, options).kernel_time_us for operator in operators)
+            known[key] = sum(
+                predict(specs[row.board].system, operator, options).kernel_time_us for operator in operators
+            )
     except (NotStatedError, InputError) as error:
         return ScoredKernel(row, None, str(error))
     return ScoredKernel(row, known[key])
@@ -102,16 +107,26 @@ def _scored(
 def _figures(scored: Sequence[ScoredKernel]) -> dict[str, Any]:
     found = [(one.row.time_us, one.predicted_us) for one in scored if one.predicted_us is not None]
     long = [(measured, predicted) for measured, predicted in found if measured >= LONG_US]
-    reasons = [one.reason for one in scored if one.predicted_us is None]
     measured_us = sum(one.row.time_us for one in scored)
     return {
-        "rows": len(scored),
-        "predicted": len(found),
-        "skipped": len(reasons),
-        "skip_reasons": {reason: reasons.count(reason) for reason in sorted(set(reasons))},
+        **counts(len(found), sorted(one.reason for one in scored if one.predicted_us is None)),
         "measured_us": rounded(measured_us),
         "predicted_share": rounded(sum(measured for measured, _ in found) / measured_us) if measured_us else None,
         **errors([predicted for _, predicted in found], [measured for measured, _ in found]),
         "long_rows": len(long),
         "long": errors([predicted for _, predicted in long], [measured for measured, _ in long]),
     }
+
+
+def _validated(paths: Sequence[Path], request: Request) -> Validated:
+    prefer_compiled()
+    return Validated(validate_traced_kernels(paths, request.arch_path))
+
+
+TRACED_KERNELS = TableKind(
+    "kernels out of traces",
+    known_by=(KNOWN_BY,),
+    reads=frozenset(),
+    validate=_validated,
+    tables=lambda figures, _: trace_validation_tables(figures),
+)

@@ -1,4 +1,4 @@
-"""The tables of ``gpusim validate`` from its JSON object: a line per measured table, more on request."""
+"""Errors of operators against measured ones as tables: a line per measured table, more on request."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import PurePath
 from typing import Any
 
 from gpusim.host.timing import HOST_METHODS
+from gpusim.report.error_columns import ALL, COUNTED, ERRORS, counted_cells, error_cells, percent_text
 from gpusim.report.formatting import shape_text, time_text
 from gpusim.report.text_table import TextTable
 
-ERRORS = {">MAPE %": "mape", ">median %": "median_ape", ">p90 %": "p90_ape", ">bias %": "bias"}
 YARDSTICKS = (">in p10-p90 %", ">bound's MAPE %", ">noise % (rows)")
 
 
-def validation_tables(report: Mapping[str, Any], *, by_stratum: bool, more: bool) -> list[TextTable]:
+def operator_validation_tables(report: Mapping[str, Any], *, by_stratum: bool, more: bool) -> list[TextTable]:
     """The tables to print.
 
     Args:
@@ -40,14 +40,14 @@ def validation_tables(report: Mapping[str, Any], *, by_stratum: bool, more: bool
     return tables
 
 
-def stem(table: Mapping[str, Any]) -> str:
+def _stem(table: Mapping[str, Any]) -> str:
     """A measured file without its folder."""
     return PurePath(table["file"]).stem
 
 
 def _place(table: Mapping[str, Any]) -> tuple[str, str, str, str]:
     """Table, GPU, data type and operator."""
-    return stem(table), table["gpu"], _type(table), table["op"]
+    return _stem(table), table["gpu"], _type(table), table["op"]
 
 
 def _type(table: Mapping[str, Any]) -> str:
@@ -61,19 +61,18 @@ def _error_table(report: Mapping[str, Any], *, more: bool) -> TextTable:
     body = [
         (
             *place,
-            str(table["rows"]),
-            str(table["skipped"]),
-            *(_percent(table[name]) for name in figures.values()),
+            *counted_cells(table),
+            *error_cells(table, figures.values()),
             *(_ratio(table[name]) for name in ratios.values()),
             *_yardsticks(table),
             f"{table['seconds']:.1f}",
         )
         for place, table in (
             *((_place(table), table) for table in report["tables"]),
-            (("all", "", "", ""), report["overall"]),
+            (ALL, report["overall"]),
         )
     ]
-    headings = ("table", "GPU", "type", "op", ">rows", ">skipped", *figures, *ratios, *YARDSTICKS, ">s")
+    headings = ("table", "GPU", "type", "op", *COUNTED, *figures, *ratios, *YARDSTICKS, ">s")
     return TextTable(f"Predicted against measured ({report['detail']})", headings, tuple(body))
 
 
@@ -85,13 +84,13 @@ def _strata_table(report: Mapping[str, Any]) -> TextTable:
             stratum["m"],
             stratum["bound_by"],
             str(stratum["rows"]),
-            *(_percent(stratum[name]) for name in ERRORS.values()),
+            *error_cells(stratum),
             *(_ratio(stratum[name]) for name in ("geomean_ratio", "spearman")),
             *_yardsticks(stratum),
         )
         for place, table in (
             *((_place(table), table) for table in report["tables"]),
-            (("all", "", "", ""), report["overall"]),
+            (ALL, report["overall"]),
         )
         for stratum in table["strata"]
     ]
@@ -113,7 +112,7 @@ def _overhead_table(report: Mapping[str, Any]) -> TextTable:
             str(one["rows"]),
             one["method"],
             time_text(one["median_us"]),
-            _percent(one["median_pct"]),
+            percent_text(one["median_pct"]),
             "--overhead" if one["method"] in given else "spec",
         )
         for table in report["tables"]
@@ -128,7 +127,7 @@ def _yardsticks(figures: Mapping[str, Any]) -> tuple[str, str, str]:
     """Readings in their intervals, the error of the closed-form bound, and that of readings with its rows."""
     known = figures["noise_rows"]
     noise = f"{figures['noise_pct']:.2f} ({known})" if known else "-"
-    return _percent(figures["inside_pct"]), _percent(figures["bound_mape"]), noise
+    return percent_text(figures["inside_pct"]), percent_text(figures["bound_mape"]), noise
 
 
 def _choice_table(report: Mapping[str, Any]) -> TextTable:
@@ -148,9 +147,9 @@ def _choice_table(report: Mapping[str, Any]) -> TextTable:
             score["gpu"],
             score["op"],
             str(score["recorded"]),
-            *(_percent(score[name]) for name in shares.values()),
+            *error_cells(score, shares.values()),
             str(score["pinned"]),
-            *(_percent(score[name]) for name in costs.values()),
+            *error_cells(score, costs.values()),
         )
         for score in (*report["kernel_choice"], {"gpu": "all", "op": "", **report["overall"]["kernel_choice"]})
     )
@@ -215,11 +214,11 @@ def _speedup_table(speedups: Mapping[str, Any]) -> TextTable:
             dtype,
             str(one["pairs"]),
             *(_ratio(one[name]) for name in ratios.values()),
-            *(_percent(one[name]) for name in ERRORS.values()),
+            *error_cells(one),
             _ratio(one["spearman"]),
-            _percent(one["faster_named_pct"]),
+            percent_text(one["faster_named_pct"]),
             *(str(one[name]) for name in (*slow.values(), "slowdowns_invented")),
-            _percent(one["bound_mape"]),
+            percent_text(one["bound_mape"]),
         )
         for op, dtype, one in (*groups, ("all", "", speedups))
     )
@@ -268,10 +267,6 @@ def _skipped_table(report: Mapping[str, Any]) -> TextTable:
         for reason, count in table["skip_reasons"].items()
     ]
     return TextTable("Skipped rows", ("table", "GPU", "type", "op", ">rows", "reason"), tuple(reasons))
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
 
 
 def _ratio(value: float | None) -> str:
