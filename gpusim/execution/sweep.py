@@ -24,8 +24,8 @@ from gpusim.prediction.ranked import Ranked, rank_together
 from gpusim.prediction.results import Result
 from gpusim.prediction.timing import Simulate
 from gpusim.progress import Progress, no_progress
-from gpusim.sim.simulate import simulate
 from gpusim.sim.drivers.choice import SAMPLED_S, compiling_pays, prefer_compiled
+from gpusim.sim.simulate import simulate
 from gpusim.system import System
 from gpusim.workloads.operators import Operator
 

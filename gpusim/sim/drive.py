@@ -7,6 +7,7 @@ from gpusim.progress import Progress
 from gpusim.sim.causes import CAUSES
 from gpusim.sim.drivers.driver import Driver
 from gpusim.sim.initial import Simulation
+from gpusim.sim.memory.random_words import RandomWords
 from gpusim.sim.memory.residency import touched_before
 from gpusim.sim.outcome import Simulated
 from gpusim.sim.state import FINISHED, OUT_OF_ROOM, RUNNING, STAGE_MISUSED, TOO_LONG, Link, Run, Sm, State
@@ -15,6 +16,8 @@ from gpusim.units import whole_cycles
 
 SCALES = 1, 8, 64, 512
 """Of the room for what grows."""
+EVENTS_AT_ONCE, LINES_AT_ONCE = 10_000, 4_000
+"""Until progress is reported, and used random words are replaced."""
 FAULTS = {
     OUT_OF_ROOM: "more stages, tiles or iterations are on their way at once than a simulation holds",
     STAGE_MISUSED: "stages are filled or released in another order than they are waited for",
@@ -42,21 +45,24 @@ def drive(
     for scale in SCALES:
         state = simulation.state(driver, scale, traced=recorder is not None)
         trace = recorder.attach(simulation, state) if recorder is not None else None
-        touched, runs = touched_before(simulation.decoded, simulation.tables) if simulation.full else (None, 0)
-        driver.begin(state, touched, runs)
-        run = driver.go_on(state)
+        words = RandomWords() if simulation.full else None
+        driver.begin(state)
+        if words is not None:
+            warm_up(simulation, driver, state, words)
+        run = driver.run(state)
         while run.status == RUNNING:
-            if progress is not None and iterations:
+            if words is not None:
+                _refill(driver, state, words)
+            driver.go_on(state, EVENTS_AT_ONCE)
+            run = driver.run(state)
+            if progress is not None and iterations and run.status in {RUNNING, FINISHED}:
                 progress(run.iterations, iterations)
-            run = driver.go_on(state)
         if run.status != OUT_OF_ROOM:
             break
     if run.status != FINISHED:
         if run.status not in FAULTS:
             raise AssertionError(f"{simulation.decoded.launch.name}: cycles without a cause")
         raise ValueError(f"{simulation.decoded.launch.name}: {FAULTS[run.status]}")
-    if progress is not None and iterations:
-        progress(run.iterations, iterations)
     sms, links = driver.read(Sm, state.sms), driver.read(Link, state.links)
     _check_finished(simulation.decoded.launch, state, sms)
     simulated = _totals(simulation, state, run, sms, links)
@@ -64,6 +70,25 @@ def drive(
         trace.finish(simulated.cycles - run.skipped_cycles)
         recorder.launches.append(trace)
     return simulated
+
+
+def warm_up(simulation: Simulation, driver: Driver, state: State, words: RandomWords) -> None:
+    """Leave in L2 what earlier runs did."""
+    driver.replace_words(state, words.draw(len(state.random_words)))
+    touched, runs = touched_before(simulation.decoded, simulation.tables)
+    lines, count = [driver.column(column) for column in touched], len(touched.line)
+    for _ in range(runs):
+        for first in range(0, count, LINES_AT_ONCE):
+            driver.touch_lines(state, lines, first, min(first + LINES_AT_ONCE, count))
+            _refill(driver, state, words)
+    driver.begin_with_lines(state)
+
+
+def _refill(driver: Driver, state: State, words: RandomWords) -> None:
+    """Replace used random words by new ones, where half of them are."""
+    used = driver.run(state).random_words
+    if used > len(state.random_words) // 2:
+        driver.replace_words(state, words.refill(state.random_words, used))
 
 
 def _check_finished(launch: Launch, state: State, sms: list[Sm]) -> None:

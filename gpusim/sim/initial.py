@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
+
 from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.drivers.driver import Driver
 from gpusim.sim.encode import EncodedProgram
@@ -98,7 +100,7 @@ class Simulation:
         lines = 2 * (units + WARMING_RUNS * launch.ctas) + UNRELATED_LINES if full else 0
         widest = max(role.warps for role in launch.roles)
         records, integers, floats = driver.records, driver.integers, driver.floats
-        return driver.state(
+        made: State = driver.state(
             launch=driver.record(self._launch(traced=traced)),
             run=driver.record(self._run(ctas)),
             ops=records(EncodedOp, program.ops),
@@ -115,7 +117,7 @@ class Simulation:
             warps=driver.blank(Warp, warps),
             stages=driver.blank(Stage, ctas, stages),
             occupied=driver.blank(OccupiedStage, self.slots, stages),
-            free_ctas=driver.countdown(ctas),
+            free_ctas=driver.column(np.arange(ctas - 1, -1, -1)),
             resident=integers(self.sms, self.decoded.ctas_per_sm * tiles),
             slot_warps=integers(self.slots, self._warp_slots, fill=NONE),
             slot_parts=integers(self.slots, self._warp_slots),
@@ -148,6 +150,7 @@ class Simulation:
             used=integers(units + 1),
             random_words=integers(min(FIRST_WORDS * scale, MOST_WORDS) if full else 0),
         )
+        return made
 
     @property
     def _watches_loops(self) -> bool:

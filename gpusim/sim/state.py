@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from gpusim.sim.causes import Cause
 from gpusim.sim.memory.blocks import Table
@@ -29,10 +28,6 @@ RUNNING, FINISHED, OUT_OF_ROOM, UNBOOKED_CYCLES, STAGE_MISUSED, TOO_LONG = range
 
 EXPECTED_CAUSES = 16
 """Causes that a warp's ledger holds of the time ahead, at most."""
-
-
-def _zeros(count: int) -> Any:
-    return field(default_factory=[0].__mul__(count).copy)
 
 
 # The launch ---------------------------------------------------------------------------------------
@@ -245,7 +240,7 @@ class Run:
     pages_opened: float = 0.0
     held_bytes: float = 0.0
     dispatcher_free_at: float = 0.0
-    skipped: list[int] = _zeros(len(Cause))
+    skipped: list[int] = field(default_factory=lambda: [0] * len(Cause))
 
 
 @dataclass(slots=True)
@@ -300,7 +295,7 @@ class Sm:
     stored_from: float = math.inf
     store_waits: float = 0.0
     """What results have waited beyond the time of the port, at most."""
-    booked: list[int] = _zeros(len(Cause))
+    booked: list[int] = field(default_factory=lambda: [0] * len(Cause))
     """Of CTAs that have ended."""
 
 
@@ -412,9 +407,9 @@ class Warp:
     traced: bool = False
     listener: Callable[[int, int, int], None] | None = None
     """Reference driver: called with cause, start and end of each stretch."""
-    booked: list[int] = _zeros(len(Cause))
-    expected_cause: list[int] = _zeros(EXPECTED_CAUSES)
-    expected_until: list[float] = field(default_factory=([0.0] * EXPECTED_CAUSES).copy)
+    booked: list[int] = field(default_factory=lambda: [0] * len(Cause))
+    expected_cause: list[int] = field(default_factory=lambda: [0] * EXPECTED_CAUSES)
+    expected_until: list[float] = field(default_factory=lambda: [0.0] * EXPECTED_CAUSES)
 
 
 @dataclass(slots=True)

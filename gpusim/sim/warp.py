@@ -7,6 +7,7 @@ operation answers whether the warp has to sleep before what follows; ``phase`` s
 
 from __future__ import annotations
 
+from gpusim.sim import state as code
 from gpusim.sim.compilable import compilable
 from gpusim.sim.extrapolate import on_iteration
 from gpusim.sim.ledger import (
@@ -28,7 +29,6 @@ from gpusim.sim.ledger import (
 from gpusim.sim.link import book
 from gpusim.sim.memory.path import fix_up, store
 from gpusim.sim.stages import acquire, fill, issue_load, release, wait_among, wait_load, wait_stage, wake
-from gpusim.sim import state as code
 from gpusim.sim.state import OUT_OF_ROOM, RUNNING, WARP_ENDED, EncodedOp, State, Warp
 
 

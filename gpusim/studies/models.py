@@ -18,8 +18,8 @@ from gpusim.models.loading import load_model
 from gpusim.models.policy import Policy
 from gpusim.prediction.timing import Simulate
 from gpusim.progress import Progress, no_progress
-from gpusim.sim.simulate import simulate
 from gpusim.sim.drivers.choice import compiling_pays, prefer_compiled
+from gpusim.sim.simulate import simulate
 from gpusim.specs import Spec, load_spec, with_overrides
 from gpusim.specs.nodes import load_node
 from gpusim.step.decoding import Generation, generation_footprint, predict_generation

@@ -32,9 +32,10 @@ from gpusim.prediction.predict import predict
 from gpusim.prediction.results import Result
 from gpusim.sim.causes import Cause
 from gpusim.sim.decoded import DecodedLaunch
+from gpusim.sim.drive import warm_up
 from gpusim.sim.drivers.reference import ReferenceDriver, ReferenceState
 from gpusim.sim.initial import Simulation
-from gpusim.sim.memory.residency import touched_before
+from gpusim.sim.memory.random_words import RandomWords
 from gpusim.sim.simulate import simulate
 from gpusim.sim.state import CTA_ENDED, FINISHED, RUNNING, Warp
 from gpusim.specs import Spec, load_spec, with_overrides
@@ -206,7 +207,7 @@ def lives(machine: Machine, launch: Launch) -> tuple[list[int], list[Life], dict
                 ended[self.ctas[happening.subject].number] = int(self.env.now)
             super()._happens(event)
 
-    driver.state = Watched  # type: ignore[misc]
+    driver.state = Watched
     state = simulation.state(driver, 8, traced=True)  # room for all tiles of a persistent CTA
     watched: list[Life] = []
 
@@ -216,9 +217,11 @@ def lives(machine: Machine, launch: Launch) -> tuple[list[int], list[Life], dict
         watched.append(life)
 
     state.on_join = on_join
-    driver.begin(state, *touched_before(simulation.decoded, simulation.tables))
-    while driver.go_on(state).status == RUNNING:
-        pass
+    words = RandomWords()
+    driver.begin(state)
+    warm_up(simulation, driver, state, words)
+    while state.run.status == RUNNING:
+        driver.go_on(state, 1000)
     assert state.run.status == FINISHED
     return state.sms[0].booked, watched, ended
 

@@ -239,7 +239,7 @@ def test_a_link_without_a_rate_is_the_same_error(monkeypatch: pytest.MonkeyPatch
             _ = simulate(machine(l2_port_bytes_per_cycle=0.0), one)
 
 
-def test_a_ring_of_more_stages_than_there_is_room_for_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ring_of_more_stages_than_there_is_room_for_at_first() -> None:
     stages, reads = 40, (Read("x", 64.0, 64.0),)
     producer = Role(1, (Repeat((AcquireStage(stages), LoadBulk(reads, 64.0, 1.0)), 300),))
     consumer = Role(4, (Repeat((WaitStage(), Compute(90.0), ReleaseStage(0)), 300),))

@@ -22,10 +22,10 @@ from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
 from gpusim.prediction.selection import UnsupportedError
-from gpusim.sim.outcome import LaunchOutcome
-from gpusim.sim.simulate import simulate
 from gpusim.sim.drivers.choice import prefer_compiled
 from gpusim.sim.drivers.reference import ReferenceState
+from gpusim.sim.outcome import LaunchOutcome
+from gpusim.sim.simulate import simulate
 from gpusim.specs import load_spec
 from gpusim.system import System
 from gpusim.workloads.gemm import LAYOUTS, Gemm

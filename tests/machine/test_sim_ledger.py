@@ -111,9 +111,8 @@ def test_a_listener_hears_stretches_that_touch() -> None:
     assert heard == [(Cause.MATH.index, 5, 6), (Cause.MATH.index, 6, 8), (Cause.WAIT.index, 8, 12)]
 
 
-WAITS = st.lists(
-    st.tuples(st.sampled_from(CAUSES), st.floats(min_value=0.0, max_value=50.0)), min_size=1, max_size=EXPECTED_CAUSES - 2
-)  # fmt: skip
+WAIT = st.tuples(st.sampled_from(CAUSES), st.floats(min_value=0.0, max_value=50.0))
+WAITS = st.lists(WAIT, min_size=1, max_size=EXPECTED_CAUSES - 2)
 """Causes, and how many cycles after the one before each ends."""
 
 

@@ -7,36 +7,33 @@ is scheduled later: first in, first out. Urgent ones go before both.
 
 from __future__ import annotations
 
+import inspect
 import struct
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from operator import attrgetter
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
-from numba import types
+from numba import extending, types
 from numba.experimental import structref
-from numba.extending import overload, overload_attribute, overload_method, register_jitable
+from numpy.typing import NDArray
 
 from gpusim.sim import extrapolate, ledger, link, sm
 from gpusim.sim.compilable import COMPILABLE
 from gpusim.sim.drivers.machine_code import machine_code
 from gpusim.sim.memory.cache import begin_with_lines, touch_lines
-from gpusim.sim.memory.random_words import RandomWords
-from gpusim.sim.memory.residency import Touched
 from gpusim.sim.sm import happen
 from gpusim.sim.state import FINISHED, RUNNING, TAKE_CTA, Run, State
 
-EVENTS_AT_ONCE = 10_000
-"""Until Python has the word again: some milliseconds."""
-LINES_AT_ONCE = 4_000
 KIND_BITS, SUBJECT_BITS = 3, 24
 """Of an event as a number: its kind, and its kind and what it is about together."""
 SUBJECT_MASK = (1 << SUBJECT_BITS) - 1
 NO_EVENT = -1
 
 Record = TypeVar("Record")
+_extending: Any = extending
 
 
 # Records as rows of arrays ------------------------------------------------------------------------
@@ -72,7 +69,7 @@ class _Layout:
 
 
 @cache
-def _layout(kind: type[Any]) -> _Layout:
+def _layout(kind: Any) -> _Layout:
     """The fields of a class that are numbers or lists of numbers, in order."""
     hints = {name: hint for name, hint in get_type_hints(kind).items() if hint in _COLUMN}
     numbers = [name for name, hint in hints.items() if hint in {int, bool, float}]
@@ -108,7 +105,9 @@ def _rows(kind: type[Any], records: list[Any]) -> Any:
 _STATE_LISTS = tuple(one.name for one in fields(State) if one.default is MISSING)
 _ROW_OF = {"launch": "launch_row", "run": "run_row", "queue": "queue_row"}
 """Records of which there is one, and the field that holds the array of it."""
-_ARRAYS = tuple(_ROW_OF.get(name, name) for name in (*_STATE_LISTS, "queue", "queue_time", "queue_order", "fifo", "urgent"))
+_ARRAYS = tuple(
+    _ROW_OF.get(name, name) for name in (*_STATE_LISTS, "queue", "queue_time", "queue_order", "fifo", "urgent")
+)
 
 
 @structref.register
@@ -128,61 +127,36 @@ class _State(structref.StructRefProxy):
 structref.define_proxy(_State, _StateType, list(_ARRAYS))
 
 
-@overload_attribute(_StateType, "launch", strict=False)
-def _launch(s: Any) -> Any:
-    return lambda s: s.launch_row[0]
+def _schedule(s: Any, at: int, kind: int, subject: int) -> None:
+    """Let an event happen in a later cycle."""
+    queue, times, orders = s.queue, s.queue_time, s.queue_order
+    # The number of the event in the order of scheduling, and what it is about.
+    order = queue.scheduled << SUBJECT_BITS | subject << KIND_BITS | kind
+    queue.scheduled += 1
+    place = queue.waiting
+    queue.waiting += 1
+    while place > 0:
+        above = (place - 1) >> 1
+        # The number of a new event is higher than that of all before.
+        if times[above] <= at:
+            break
+        times[place], orders[place] = times[above], orders[above]
+        place = above
+    times[place], orders[place] = at, order
 
 
-@overload_attribute(_StateType, "run", strict=False)
-def _run(s: Any) -> Any:
-    return lambda s: s.run_row[0]
+def _schedule_now(s: Any, kind: int, subject: int) -> None:
+    """Let an event happen in this cycle, after those that were scheduled before."""
+    s.fifo[s.queue.fifo_next & (len(s.fifo) - 1)] = subject << KIND_BITS | kind
+    s.queue.fifo_next += 1
 
 
-@overload_attribute(_StateType, "queue", strict=False)
-def _queue(s: Any) -> Any:
-    return lambda s: s.queue_row[0]
+def _schedule_urgent(s: Any, kind: int, subject: int) -> None:
+    """Let an event happen in this cycle, before all that are not urgent."""
+    s.urgent[s.queue.urgent_next & (len(s.urgent) - 1)] = subject << KIND_BITS | kind
+    s.queue.urgent_next += 1
 
 
-@overload_method(_StateType, "schedule", strict=False)
-def _schedule(s: Any, at: Any, kind: Any, subject: Any) -> Any:
-    def schedule(s: Any, at: Any, kind: Any, subject: Any) -> None:
-        queue, times, orders = s.queue, s.queue_time, s.queue_order
-        # The number of the event in the order of scheduling, and what it is about.
-        order = queue.scheduled << SUBJECT_BITS | subject << KIND_BITS | kind
-        queue.scheduled += 1
-        place = queue.waiting
-        queue.waiting += 1
-        while place > 0:
-            above = (place - 1) >> 1
-            # The number of a new event is higher than that of all before.
-            if times[above] <= at:
-                break
-            times[place], orders[place] = times[above], orders[above]
-            place = above
-        times[place], orders[place] = at, order
-
-    return schedule
-
-
-@overload_method(_StateType, "schedule_now", strict=False)
-def _schedule_now(s: Any, kind: Any, subject: Any) -> Any:
-    def schedule_now(s: Any, kind: Any, subject: Any) -> None:
-        s.fifo[s.queue.fifo_next & (len(s.fifo) - 1)] = subject << KIND_BITS | kind
-        s.queue.fifo_next += 1
-
-    return schedule_now
-
-
-@overload_method(_StateType, "schedule_urgent", strict=False)
-def _schedule_urgent(s: Any, kind: Any, subject: Any) -> Any:
-    def schedule_urgent(s: Any, kind: Any, subject: Any) -> None:
-        s.urgent[s.queue.urgent_next & (len(s.urgent) - 1)] = subject << KIND_BITS | kind
-        s.queue.urgent_next += 1
-
-    return schedule_urgent
-
-
-@register_jitable
 def _take_earliest(s: Any) -> int:
     """The earliest event of the heap."""
     queue, times, orders = s.queue, s.queue_time, s.queue_order
@@ -208,7 +182,6 @@ def _take_earliest(s: Any) -> int:
     return int(taken & SUBJECT_MASK)
 
 
-@register_jitable
 def _next_event(s: Any) -> int:
     """The next event, whose cycle becomes the current one; NO_EVENT if nothing is left to happen."""
     queue, run = s.queue, s.run
@@ -225,25 +198,49 @@ def _next_event(s: Any) -> int:
     return _take_earliest(s)
 
 
-def _silence(note: Any, implementation: Any) -> None:
-    """Have compiled code do nothing where the reference driver reports to a trace."""
-    _ = overload(note, strict=False)(lambda *_arguments: implementation)
+def _for_all_types(implementation: Callable[..., Any]) -> Callable[..., Any]:
+    """What numba asks for the implementation of a function, once for each combination of types."""
+
+    def of_types(*_types: Any) -> Callable[..., Any]:
+        return implementation
+
+    signature: Any = inspect.signature(implementation)
+    of_types.__signature__ = signature  # type: ignore[attr-defined]
+    return of_types
 
 
-_silence(link.note_booking, lambda link, start, end, amount: None)
-_silence(ledger.note_stretch, lambda warp, cause, start, end: None)
-_silence(sm.note_join, lambda s, warp: None)
-_silence(extrapolate.note_jump, lambda s, cycles: None)
-for _function in COMPILABLE:
-    register_jitable(error_model="python")(_function)
+def _compile_what_simulates() -> None:
+    """Tell numba how to compile the functions that simulate, and what stands for the members of a state."""
+    for function in COMPILABLE:
+        _extending.register_jitable(error_model="python")(function)
+    for function in (_take_earliest, _next_event):
+        _extending.register_jitable(function)
+    for method in (_schedule, _schedule_now, _schedule_urgent):
+        name = method.__name__.removeprefix("_")
+        _extending.overload_method(_StateType, name)(_for_all_types(method))
+    rows = {"launch": lambda s: s.launch_row[0], "run": lambda s: s.run_row[0], "queue": lambda s: s.queue_row[0]}
+    for name, row in rows.items():
+        _extending.overload_attribute(_StateType, name)(_for_all_types(row))
+    # A trace listens to the reference driver only.
+    silences: dict[Any, Callable[..., Any]] = {
+        link.note_booking: lambda link, start, end, amount: None,
+        ledger.note_stretch: lambda warp, cause, start, end: None,
+        sm.note_join: lambda s, warp: None,
+        extrapolate.note_jump: lambda s, cycles: None,
+    }
+    for note, nothing in silences.items():
+        _extending.overload(note)(_for_all_types(nothing))
+
+
+_compile_what_simulates()
 
 
 # Machine code -------------------------------------------------------------------------------------
 
 
-def _go_on(arrays: Any, events: int) -> int:
-    """Let so many more events happen; the status."""
-    s = _State(*arrays)
+def _go_on(arrays: Any, events: int) -> None:
+    """Let so many more events happen, as long as there are any."""
+    s: Any = _State(*arrays)
     run = s.run
     for _ in range(events):
         event = _next_event(s)
@@ -253,29 +250,38 @@ def _go_on(arrays: Any, events: int) -> int:
         happen(s, event & (1 << KIND_BITS) - 1, event >> KIND_BITS)
         if run.status != RUNNING:
             break
-    return int(run.status)
 
 
-def _touch(arrays: Any, line: Any, units: Any, size_bytes: Any, dirty_bytes: Any, first: int, last: int) -> None:
-    """Touch lines as an earlier run did."""
-    touch_lines(_State(*arrays), line, units, size_bytes, dirty_bytes, first, last)
+def _touch_lines(arrays: Any, line: Any, units: Any, size_bytes: Any, dirty_bytes: Any, first: int, last: int) -> None:
+    """Enter lines that an earlier run touched."""
+    s: Any = _State(*arrays)
+    touch_lines(s, line, units, size_bytes, dirty_bytes, first, last)
 
 
 def _begin_with_lines(arrays: Any) -> None:
     """Begin with the lines that were touched."""
-    begin_with_lines(_State(*arrays))
+    s: Any = _State(*arrays)
+    begin_with_lines(s)
 
 
-_machine_code: list[Any] = []
+class _Code(NamedTuple):
+    """Machine code of the functions above."""
+
+    go_on: Any
+    touch_lines: Any
+    begin_with_lines: Any
 
 
-def _code(arrays: tuple[Any, ...]) -> list[Any]:
+_loaded: list[_Code] = []
+
+
+def _code(arrays: tuple[Any, ...]) -> _Code:
     """Machine code for these and all other arrays of a state: they have the same types."""
-    if not _machine_code:
+    if not _loaded:
         touched = *[np.empty(0, np.int64)] * 2, *[np.empty(0)] * 2
         examples = (arrays, 1), (arrays, *touched, 0, 0), (arrays,)
-        _machine_code.extend(machine_code((_go_on, _touch, _begin_with_lines), examples))
-    return _machine_code
+        _loaded.append(_Code(*machine_code((_go_on, _touch_lines, _begin_with_lines), examples)))
+    return _loaded[0]
 
 
 # The driver ---------------------------------------------------------------------------------------
@@ -296,21 +302,17 @@ class CompiledDriver:
 
     state = CompiledState
 
-    def __init__(self) -> None:
-        self._words: RandomWords | None = None
-        """Of the simulation that has begun, where it draws any."""
-
-    def record(self, record: Record) -> Record:
+    def record(self, record: Record, /) -> Record:
         """Hold one record."""
         rows: Record = _rows(type(record), [record])
         return rows
 
-    def records(self, kind: type[Record], records: list[Record]) -> list[Record]:
+    def records(self, kind: type[Record], records: list[Record], /) -> list[Record]:
         """Hold records of one kind."""
         rows: list[Record] = _rows(kind, records)
         return rows
 
-    def blank(self, kind: type[Record], *shape: int) -> Any:
+    def blank(self, kind: type[Any], /, *shape: int) -> Any:
         """Records whose fields a simulation sets before it reads them."""
         return np.zeros(shape, _layout(kind).dtype)
 
@@ -322,52 +324,56 @@ class CompiledDriver:
         """An array of floats."""
         return np.full(shape, fill) if fill else np.zeros(shape)
 
-    def countdown(self, count: int) -> Any:
-        """The integers below ``count``, from the highest on."""
-        return np.arange(count - 1, -1, -1)
+    def column(self, numbers: NDArray[Any], /) -> Any:
+        """Hold numbers out of an array."""
+        return numbers
 
-    def begin(self, state: State, touched: Touched | None, runs: int) -> None:
-        """Schedule the first events, after ``runs`` earlier runs have touched lines of L2."""
+    def begin(self, state: State, /) -> None:
+        """Let all CTA slots take a CTA as the first events."""
         assert isinstance(state, CompiledState)
         warps, slots, ctas = len(state.warps), len(state.slots), len(state.ctas)
+        if warps >> SUBJECT_BITS - KIND_BITS:
+            raise ValueError(f"{warps} warps at once are more than an event can name")
         room = 1 << (2 * warps + 2 * slots + ctas).bit_length()
         urgent = np.empty(room, np.int64)
         urgent[:slots] = np.arange(slots) << KIND_BITS | TAKE_CTA
-        later = warps + slots
-        queue = _rows(Queue, [Queue(urgent_next=slots)])
+        # A warp waits for one time, as does a slot until its CTA has been launched.
+        later = [np.empty(warps + slots, np.int64) for _ in range(2)]
         lists = [getattr(state, name) for name in _STATE_LISTS]
-        fifo = np.empty(room, np.int64)
-        state.arrays = *lists, queue, np.empty(later, np.int64), np.empty(later, np.int64), fifo, urgent
-        if touched is not None:
-            _, touch, begin_with_lines = _code(state.arrays)
-            self._words = RandomWords()
-            state.random_words[:] = self._words.draw(len(state.random_words))
-            lines = len(touched.line)
-            for _ in range(runs):
-                for first in range(0, lines, LINES_AT_ONCE):
-                    touch(state.arrays, *touched, first, min(first + LINES_AT_ONCE, lines))
-                    self._refill(state)
-            begin_with_lines(state.arrays)
+        state.arrays = *lists, _rows(Queue, [Queue(urgent_next=slots)]), *later, np.empty(room, np.int64), urgent
 
-    def go_on(self, state: State) -> Run:
-        """Let some more events happen; the totals of the simulation so far."""
+    def touch_lines(self, state: State, lines: list[Any], first: int, last: int, /) -> None:
+        """Enter lines that an earlier run touched, by the columns of :class:`gpusim.sim.memory.residency.Touched`."""
         assert isinstance(state, CompiledState)
-        self._refill(state)
-        _ = _code(state.arrays)[0](state.arrays, EVENTS_AT_ONCE)
-        return self.read(Run, state.run)[0]
+        _code(state.arrays).touch_lines(state.arrays, *lines, first, last)
 
-    def _refill(self, state: State) -> None:
-        row: Any = state.run
-        used, words = int(row["random_words"][0]), state.random_words
-        if self._words is not None and used > len(words) // 2 and row["status"][0] == RUNNING:
-            words[:] = self._words.refill(words, used)
-            row["random_words"] = 0
+    def begin_with_lines(self, state: State, /) -> None:
+        """Begin with the lines that were touched."""
+        assert isinstance(state, CompiledState)
+        _code(state.arrays).begin_with_lines(state.arrays)
 
-    def read(self, kind: type[Record], records: Any) -> list[Record]:
+    def go_on(self, state: State, events: int, /) -> None:
+        """Let so many more events happen, as long as there are any."""
+        assert isinstance(state, CompiledState)
+        _code(state.arrays).go_on(state.arrays, events)
+
+    def run(self, state: State, /) -> Run:
+        """The totals of a simulation so far."""
+        rows: Any = state.run
+        return self.read(Run, rows)[0]
+
+    def replace_words(self, state: State, words: NDArray[Any], /) -> None:
+        """Have the simulation draw random words from the first of these on."""
+        rows: Any = state.run
+        state.random_words[:] = words
+        rows["random_words"] = 0
+
+    def read(self, kind: type[Record], records: list[Record], /) -> list[Record]:
         """Records of a state as objects."""
+        array: Any = records
         if not _layout(kind).lists:
-            return [kind(*row) for row in records.tolist()]
+            return [kind(*row) for row in array.tolist()]
         return [
             kind(*(value.tolist() if isinstance(value, np.ndarray) else value for value in row))
-            for row in records.tolist()
+            for row in array.tolist()
         ]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeVar
 
-from gpusim.sim.memory.residency import Touched
+from numpy.typing import NDArray
+
 from gpusim.sim.state import Run, State
 
 Record = TypeVar("Record")
@@ -14,17 +15,17 @@ class Driver(Protocol):
     """The reference driver holds records as objects in lists, the compiled one as rows of arrays."""
 
     state: Any
-    """Makes the state of the lists that follow."""
+    """Makes the state of the lists that the following methods make."""
 
-    def record(self, record: Record) -> Record:
+    def record(self, record: Record, /) -> Record:
         """Hold one record."""
         ...
 
-    def records(self, kind: type[Record], records: list[Record]) -> list[Record]:
+    def records(self, kind: type[Record], records: list[Record], /) -> list[Record]:
         """Hold records of one kind."""
         ...
 
-    def blank(self, kind: type[Record], *shape: int) -> Any:
+    def blank(self, kind: type[Any], /, *shape: int) -> Any:
         """Records whose fields a simulation sets before it reads them."""
         ...
 
@@ -36,18 +37,34 @@ class Driver(Protocol):
         """A list of floats, or a list of lists."""
         ...
 
-    def countdown(self, count: int) -> list[int]:
-        """The integers below ``count``, from the highest on."""
+    def column(self, numbers: NDArray[Any], /) -> Any:
+        """Hold numbers out of an array."""
         ...
 
-    def begin(self, state: State, touched: Touched | None, runs: int) -> None:
-        """Schedule the first events, after ``runs`` earlier runs have touched lines of L2."""
+    def begin(self, state: State, /) -> None:
+        """Let all CTA slots take a CTA as the first events."""
         ...
 
-    def go_on(self, state: State) -> Run:
-        """Let some more events happen; the totals of the simulation so far."""
+    def touch_lines(self, state: State, lines: list[Any], first: int, last: int, /) -> None:
+        """Enter lines that an earlier run touched, by the columns of :class:`gpusim.sim.memory.residency.Touched`."""
         ...
 
-    def read(self, kind: type[Record], records: list[Record]) -> list[Record]:
+    def begin_with_lines(self, state: State, /) -> None:
+        """Begin with the lines that were touched."""
+        ...
+
+    def go_on(self, state: State, events: int, /) -> None:
+        """Let so many more events happen, as long as there are any."""
+        ...
+
+    def run(self, state: State, /) -> Run:
+        """The totals of a simulation so far."""
+        ...
+
+    def replace_words(self, state: State, words: NDArray[Any], /) -> None:
+        """Have the simulation draw random words from the first of these on."""
+        ...
+
+    def read(self, kind: type[Record], records: list[Record], /) -> list[Record]:
         """Records of a state as objects."""
         ...

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import simpy
+from numpy.typing import NDArray
+from simpy.core import EmptySchedule
 from simpy.events import NORMAL, URGENT, EventPriority
 
 from gpusim.sim.memory.cache import begin_with_lines, touch_lines
-from gpusim.sim.memory.random_words import RandomWords
-from gpusim.sim.memory.residency import Touched
 from gpusim.sim.sm import happen
-from gpusim.sim.state import FINISHED, OUT_OF_ROOM, RUNNING, TAKE_CTA, Run, State
-
-EVENTS_AT_ONCE = 10_000
-"""Until progress is reported, and used random words are replaced."""
-LINES_AT_ONCE = 4_000
+from gpusim.sim.state import FINISHED, RUNNING, TAKE_CTA, Run, State
 
 Record = TypeVar("Record")
 
@@ -49,7 +45,7 @@ class ReferenceState(State):
 
     def _happens(self, event: simpy.Event) -> None:
         assert isinstance(event, _Happening)
-        self.run.now = self.env.now
+        self.run.now = int(self.env.now)
         happen(self, event.kind, event.subject)
 
     def schedule(self, at: int, kind: int, subject: int) -> None:
@@ -70,82 +66,71 @@ class ReferenceDriver:
 
     state = ReferenceState
 
-    def __init__(self) -> None:
-        self._words: RandomWords | None = None
-        """Of the simulation that has begun, where it draws any."""
-
-    def record(self, record: Record) -> Record:
+    def record(self, record: Record, /) -> Record:
         """Hold one record."""
         return record
 
-    def records(self, _kind: type[Record], records: list[Record]) -> list[Record]:
+    def records(self, _kind: type[Record], records: list[Record], /) -> list[Record]:
         """Hold records of one kind."""
         return records
 
-    def blank(self, kind: type[Record], *shape: int) -> Any:
+    def blank(self, kind: type[Any], /, *shape: int) -> Any:
         """Records whose fields a simulation sets before it reads them."""
-        return _nested(kind, shape)
+        return _filled(kind, shape)
 
     def integers(self, *shape: int, fill: int = 0) -> Any:
         """A list of integers, or a list of lists."""
-        return _filled(fill, shape)
+        return _filled(lambda: fill, shape)
 
     def floats(self, *shape: int, fill: float = 0.0) -> Any:
         """A list of floats, or a list of lists."""
-        return _filled(fill, shape)
+        return _filled(lambda: fill, shape)
 
-    def countdown(self, count: int) -> list[int]:
-        """The integers below ``count``, from the highest on."""
-        return list(range(count - 1, -1, -1))
+    def column(self, numbers: NDArray[Any], /) -> list[Any]:
+        """Hold numbers out of an array."""
+        held: list[Any] = numbers.tolist()
+        return held
 
-    def begin(self, state: State, touched: Touched | None, runs: int) -> None:
-        """Schedule the first events, after ``runs`` earlier runs have touched lines of L2."""
-        if touched is not None:
-            self._words = RandomWords()
-            state.random_words[:] = self._words.draw(len(state.random_words)).tolist()
-            lines: list[list[Any]] = [column.tolist() for column in touched]
-            for _ in range(runs):
-                for first in range(0, len(lines[0]), LINES_AT_ONCE):
-                    touch_lines(state, *lines, first, min(first + LINES_AT_ONCE, len(lines[0])))  # type: ignore[call-arg]
-                    self._refill(state)
-            begin_with_lines(state)
+    def begin(self, state: State, /) -> None:
+        """Let all CTA slots take a CTA as the first events."""
         for slot in range(len(state.slots)):
             state.schedule_urgent(TAKE_CTA, slot)
 
-    def go_on(self, state: State) -> Run:
-        """Let some more events happen; the totals of the simulation so far."""
+    def touch_lines(self, state: State, lines: list[Any], first: int, last: int, /) -> None:
+        """Enter lines that an earlier run touched, by the columns of :class:`gpusim.sim.memory.residency.Touched`."""
+        line, units, size_bytes, dirty_bytes = lines
+        touch_lines(state, line, units, size_bytes, dirty_bytes, first, last)
+
+    def begin_with_lines(self, state: State, /) -> None:
+        """Begin with the lines that were touched."""
+        begin_with_lines(state)
+
+    def go_on(self, state: State, events: int, /) -> None:
+        """Let so many more events happen, as long as there are any."""
         assert isinstance(state, ReferenceState)
-        env, run = state.env, state.run
-        self._refill(state)
-        for _ in range(EVENTS_AT_ONCE):
-            if run.status != RUNNING:
+        for _ in range(events):
+            if state.run.status != RUNNING:
                 break
             try:
-                env.step()
-            except simpy.core.EmptySchedule:
-                run.status = FINISHED
-        return run
+                state.env.step()
+            except EmptySchedule:
+                state.run.status = FINISHED
 
-    def _refill(self, state: State) -> None:
-        used, words = state.run.random_words, state.random_words
-        if self._words is not None and used > len(words) // 2 and state.run.status == RUNNING:
-            words[:] = self._words.refill(words, used).tolist()
-            state.run.random_words = 0
+    def run(self, state: State, /) -> Run:
+        """The totals of a simulation so far."""
+        return state.run
 
-    def read(self, _kind: type[Record], records: list[Record]) -> list[Record]:
+    def replace_words(self, state: State, words: NDArray[Any], /) -> None:
+        """Have the simulation draw random words from the first of these on."""
+        state.random_words[:] = words.tolist()
+        state.run.random_words = 0
+
+    def read(self, _kind: type[Record], records: list[Record], /) -> list[Record]:
         """Records of a state as objects."""
         return records
 
 
-def _nested(kind: type[Record], shape: tuple[int, ...]) -> list[Any]:
+def _filled(value: Callable[[], Any], shape: tuple[int, ...]) -> list[Any]:
+    """A list, or a list of lists, of new values."""
     count, *inner = shape
-    if inner:
-        return [_nested(kind, tuple(inner)) for _ in range(count)]
-    return [kind() for _ in range(count)]
-
-
-def _filled(value: float, shape: tuple[int, ...]) -> list[Any]:
-    count, *inner = shape
-    if inner:
-        return [[value] * inner[0] for _ in range(count)]
-    return [value] * count
+    return [_filled(value, tuple(inner)) if inner else value() for _ in range(count)]

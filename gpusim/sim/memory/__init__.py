@@ -1,1 +1,1 @@
-"""The memory beyond the SM: its port to L2, L2 and DRAM, as one SM's share (``sampled``) or with all lines (``full``)."""
+"""The memory beyond the SM: its port, L2 and DRAM; one SM's share of them (``sampled``), or all lines (``full``)."""

@@ -82,7 +82,7 @@ def _unit_in_l2(s: State, warp: Warp, read: EncodedRead, unit: int, row: int, no
 def _miss(s: State, warp: Warp, read: EncodedRead, unit: int, at: int, now: float) -> float:
     """When a block that L2 does not hold has come from DRAM, with the rest of its unit [cycles]."""
     run, sm = s.run, s.sms[warp.sm]
-    cta, table = s.ctas[warp.cta], s.tables[read.key]
+    table = s.tables[read.key]
     if read.block_bytes == 0.0:
         return now
     blocks = blocks_of(table, unit, 1)
@@ -220,7 +220,13 @@ def _draw_below(s: State, limit: int) -> int:
 
 @compilable
 def touch_lines(
-    s: State, line: list[int], units: list[int], size_bytes: list[float], dirty_bytes: list[float], first: int, last: int
+    s: State,
+    line: list[int],
+    units: list[int],
+    size_bytes: list[float],
+    dirty_bytes: list[float],
+    first: int,
+    last: int,
 ) -> None:
     """Enter some of the lines that an earlier run touched, as far as L2 does not hold them."""
     for at in range(first, last):

@@ -27,10 +27,7 @@ def store(s: State, w: int, op: EncodedOp, now: float) -> float:
     """Write results; when the memory system has accepted them [cycles]."""
     launch, sm = s.launch, s.sms[s.warps[w].sm]
     sent = book(s.links[sm.l2_port], now, op.l2_bytes * op.largest, launch.l2_port_write_bytes_per_cycle)
-    if launch.full:
-        accepted = max(sent, store_in_cache(s, w, op, now))
-    else:
-        accepted = store_share(s, w, op, now, sent)
+    accepted = max(sent, store_in_cache(s, w, op, now)) if launch.full else store_share(s, w, op, now, sent)
     sm.drained_at = max(sm.drained_at, s.run.skipped_cycles + accepted + launch.l2_latency_cycles)
     return accepted
 

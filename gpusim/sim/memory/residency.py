@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from gpusim.launch import Work
 from gpusim.program import Load, LoadBulk, Store, executed
-from gpusim.sim.memory.blocks import Table, blocks_of, row_of
 from gpusim.sim.decoded import DecodedLaunch
+from gpusim.sim.memory.blocks import Table, blocks_of, row_of
 
 WARMING_RUNS = 3
 """Runs before this one; the share of lines that survive hardly moves after that."""
@@ -92,7 +92,8 @@ def _wave(decoded: DecodedLaunch, tables: dict[str, Table], ctas: range) -> tupl
         if tensor.axes is None or not _is_loaded(works[0], tensor.name):
             continue
         rows = {
-            row_of(table, *place, 0): works[work].tensors[number].block_bytes for place, work in zip(at, doing, strict=True)
+            row_of(table, *place, 0): works[work].tensors[number].block_bytes
+            for place, work in zip(at, doing, strict=True)
         }
         units = np.arange(0, table.units, table.units_per_line)
         blocks = np.array([blocks_of(table, unit, table.units_per_line) for unit in units.tolist()])
