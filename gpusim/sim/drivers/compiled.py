@@ -11,7 +11,6 @@ import inspect
 import struct
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
-from functools import cache
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
@@ -68,7 +67,6 @@ class _Layout:
     lists: tuple[str, ...]
 
 
-@cache
 def _layout(kind: Any) -> _Layout:
     """The fields of a class that are numbers or lists of numbers, in order."""
     hints = {name: hint for name, hint in get_type_hints(kind).items() if hint in _COLUMN}
@@ -85,9 +83,19 @@ def _layout(kind: Any) -> _Layout:
     )
 
 
-def _rows(kind: type[Any], records: list[Any]) -> Any:
+_LAYOUTS: dict[Any, _Layout] = {}
+
+
+def _layout_of(kind: Any) -> _Layout:
+    """The layout of a class, found once."""
+    if kind not in _LAYOUTS:
+        _LAYOUTS[kind] = _layout(kind)
+    return _LAYOUTS[kind]
+
+
+def _rows(kind: Any, records: list[Any]) -> Any:
     """An array of records."""
-    layout = _layout(kind)
+    layout = _layout_of(kind)
     pack, numbers, lists = layout.packed.pack, layout.numbers, layout.lists
     if lists:
         of_lists = [[value for name in lists for value in getattr(record, name)] for record in records]
@@ -314,7 +322,7 @@ class CompiledDriver:
 
     def blank(self, kind: type[Any], /, *shape: int) -> Any:
         """Records whose fields a simulation sets before it reads them."""
-        return np.zeros(shape, _layout(kind).dtype)
+        return np.zeros(shape, _layout_of(kind).dtype)
 
     def integers(self, *shape: int, fill: int = 0) -> Any:
         """An array of integers."""
@@ -371,7 +379,7 @@ class CompiledDriver:
     def read(self, kind: type[Record], records: list[Record], /) -> list[Record]:
         """Records of a state as objects."""
         array: Any = records
-        if not _layout(kind).lists:
+        if not _layout_of(kind).lists:
             return [kind(*row) for row in array.tolist()]
         return [
             kind(*(value.tolist() if isinstance(value, np.ndarray) else value for value in row))

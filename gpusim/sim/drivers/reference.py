@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 import simpy
@@ -76,15 +75,18 @@ class ReferenceDriver:
 
     def blank(self, kind: type[Any], /, *shape: int) -> Any:
         """Records whose fields a simulation sets before it reads them."""
-        return _filled(kind, shape)
+        count, *inner = shape
+        if inner:
+            return [self.blank(kind, *inner) for _ in range(count)]
+        return [kind() for _ in range(count)]
 
     def integers(self, *shape: int, fill: int = 0) -> Any:
         """A list of integers, or a list of lists."""
-        return _filled(lambda: fill, shape)
+        return _filled(fill, shape)
 
     def floats(self, *shape: int, fill: float = 0.0) -> Any:
         """A list of floats, or a list of lists."""
-        return _filled(lambda: fill, shape)
+        return _filled(fill, shape)
 
     def column(self, numbers: NDArray[Any], /) -> list[Any]:
         """Hold numbers out of an array."""
@@ -130,7 +132,7 @@ class ReferenceDriver:
         return records
 
 
-def _filled(value: Callable[[], Any], shape: tuple[int, ...]) -> list[Any]:
-    """A list, or a list of lists, of new values."""
+def _filled(value: float, shape: tuple[int, ...]) -> list[Any]:
+    """A list, or a list of lists, of a number."""
     count, *inner = shape
-    return [_filled(value, tuple(inner)) if inner else value() for _ in range(count)]
+    return [[value] * inner[0] for _ in range(count)] if inner else [value] * count
