@@ -92,7 +92,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# SHAPES=n: random shapes of the sweep. The development tools include numba: both simulators are measured.
+# SHAPES=n: random shapes of the sweep. Both drivers are measured.
 BENCH := benchmarks/bench.py --shapes $(or $(SHAPES),10000) $(wildcard $(MEASURED)/validate/aiconfigurator_a100_bf16.csv)
 
 bench: $(VENV)/.dev
@@ -117,7 +117,7 @@ figures: $(VENV)/.runtime
 calibrate: $(addprefix calibrate-,$(CALIBRATED))
 
 # Weights that all libraries share, at the physical values of the specs; the architectures are calibrated around them.
-calibrate-libraries: $(VENV)/.fast $(RECORDED)
+calibrate-libraries: $(VENV)/.runtime $(RECORDED)
 	mkdir -p experiments/calibration/libraries
 	$(BIN)/gpusim calibrate --library nvidia -o arch_specs/libraries/nvidia_fitted.yaml $(if $(DATE),--date $(DATE)) \
 		$(foreach table,$(sort $(foreach arch,$(CALIBRATED),$(MEASURED_ON_$(arch)))),--measured $(MEASURED)/calibrate/$(table).csv) \
@@ -127,7 +127,7 @@ calibrate-libraries: $(VENV)/.fast $(RECORDED)
 $(VENV)/traces.csv: $(TRACES) $(wildcard gpusim/evidence/importers/*.py) | $(VENV)/.runtime
 	$(BIN)/gpusim import traces $< -o $@
 
-calibrate-%: $(VENV)/.fast $(RECORDED)
+calibrate-%: $(VENV)/.runtime $(RECORDED)
 	$(BIN)/gpusim calibrate --arch $* -o arch_specs/$*_fitted.yaml --rows $(or $(ROWS_OF_$*),30) $(if $(DATE),--date $(DATE)) \
 		$(foreach table,$(MEASURED_ON_$*),--measured $(MEASURED)/calibrate/$(table).csv) \
 		$(addprefix --recorded ,$(RECORDED)) $(addprefix --microbenchmarks ,$(wildcard $(MICROBENCHMARKS))) \
@@ -147,13 +147,9 @@ $(VENV)/.runtime: pyproject.toml constraints.txt | $(VENV)/.python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
 	@touch $@
 
-$(VENV)/.fast: $(VENV)/.runtime
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[fast]"
-	@touch $@
-
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
-	@touch $(VENV)/.runtime $(VENV)/.fast $@
+	@touch $(VENV)/.runtime $@
 
 constraints: $(VENV)/.python
 	rm -rf $(VENV).pins

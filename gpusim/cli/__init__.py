@@ -37,9 +37,10 @@ from gpusim.cli import (
     trace,
     validate,
 )
-from gpusim.cli.console import drop_output, emit, log_to_stderr, prepare_streams, wrong_input
+from gpusim.cli.console import compiling, drop_output, emit, log_to_stderr, prepare_streams, wrong_input
 from gpusim.cli.options import OneArchCommand, with_groups
 from gpusim.errors import InputError
+from gpusim.sim.drivers.notice import show_while_compiling
 from gpusim.version import __version__
 
 app = typer.Typer(
@@ -76,6 +77,7 @@ def run_cli(arguments: Sequence[str]) -> int:
     """Run one command and return its exit status."""
     try:
         prepare_streams()
+        show_while_compiling(compiling)
         with log_to_stderr():
             status = _command()(args=list(arguments), prog_name="gpusim", standalone_mode=False)
     except typer.TyperException as error:

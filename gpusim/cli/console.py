@@ -178,6 +178,24 @@ def emit_predictions(
 
 
 @contextmanager
+def compiling() -> Iterator[None]:
+    """Say on standard error that the simulator is compiled, with a clock on a terminal."""
+    what = "compiling the simulator for this machine, once for each version (half a minute)"
+    if not sys.stderr.isatty():
+        print(f"gpusim: {what}", file=sys.stderr, flush=True)
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn(what), TimeElapsedColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        _ = bar.add_task(what, total=None)
+        yield
+
+
+@contextmanager
 def progress_bar(what: str) -> Iterator[Progress]:
     """Progress on standard error: a bar on a terminal, after two seconds; elsewhere a line now and then."""
     if not sys.stderr.isatty():

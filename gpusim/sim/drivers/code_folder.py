@@ -42,9 +42,14 @@ def _digest() -> str:
     """Of the sources that end in machine code, of their place, by which numba keeps it, and of what compiles them."""
     here = _place()
     digest = hashlib.sha256(f"{_compiler()} {here}".encode())
-    for sources in (here, os.path.dirname(here)):
-        for name in sorted(name for name in os.listdir(sources) if name.endswith(".py")):
-            digest.update(_bytes(os.path.join(sources, name)))
+    simulator = os.path.dirname(here)
+    package = os.path.dirname(simulator)
+    # Of these two, constants.
+    sources = [os.path.join(package, "units.py"), os.path.join(package, "hardware", "machine.py")]
+    for parent, _, names in os.walk(simulator):
+        sources += [os.path.join(parent, name) for name in names if name.endswith(".py")]
+    for source in sorted(sources):
+        digest.update(_bytes(source))
     return digest.hexdigest()[:16]
 
 

@@ -13,6 +13,7 @@ import numba
 from numba.core import config
 
 from gpusim.sim.drivers import code_folder
+from gpusim.sim.drivers.notice import while_compiling
 
 
 def machine_code(functions: Sequence[Callable[..., Any]], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
@@ -22,7 +23,7 @@ def machine_code(functions: Sequence[Callable[..., Any]], arguments: Sequence[tu
         folder = code_folder.folder()
         os.makedirs(code_folder.root(), exist_ok=True)
     except OSError:
-        return _compiled(functions, signatures, keep=False)
+        return _unkept(functions, signatures)
     if code_folder.sealed(folder):
         try:
             return _kept_in(folder, functions, signatures)
@@ -30,13 +31,19 @@ def machine_code(functions: Sequence[Callable[..., Any]], arguments: Sequence[tu
             pass
     try:
         with tempfile.TemporaryDirectory(dir=code_folder.root(), ignore_cleanup_errors=True) as new:
-            code = _kept_in(new, functions, signatures)
+            with while_compiling():
+                code = _kept_in(new, functions, signatures)
             shutil.rmtree(folder, ignore_errors=True)
             _ = shutil.copytree(new, folder)
         code_folder.remove_outdated()
     except (OSError, RuntimeError):  # numba's, where it may not write
-        return _compiled(functions, signatures, keep=False)
+        return _unkept(functions, signatures)
     return code
+
+
+def _unkept(functions: Sequence[Callable[..., Any]], signatures: list[tuple[Any, ...]]) -> list[Any]:
+    with while_compiling():
+        return _compiled(functions, signatures, keep=False)
 
 
 def _kept_in(folder: str, functions: Sequence[Callable[..., Any]], signatures: list[tuple[Any, ...]]) -> list[Any]:
