@@ -58,10 +58,13 @@ help:
 demo: $(VENV)/.runtime
 	$(BIN)/gpusim run a100_vs_v100_gemm
 
+# Compiled ahead, or several tests would compile the simulator at once.
 test: $(VENV)/.dev
+	$(BIN)/gpusim cache compile
 	$(PYTEST) -m "not slow"
 
 test-slow: $(VENV)/.dev
+	$(BIN)/gpusim cache compile
 	$(PYTEST) -m slow
 
 # Several gigabytes of frameworks, which the other tests do without.

@@ -35,9 +35,9 @@ takes more than five days for some workloads ([CAMS 2024](https://arxiv.org/abs/
 
 
 def speed_table(report: Mapping[str, Any]) -> str:
-    """Figures without and with the compiled simulator, other programs, and what it was measured on."""
+    """Figures of both drivers, other programs, and what it was measured on."""
     figures = {name: Figure(name, one["value"], one["unit"]) for name, one in report["figures"].items()}
-    modes = {"": "", "compiled: ": "with the extra `fast`"}
+    modes = {"": "SimPy", "compiled: ": "compiled"}
     shown = [mode for mode in modes if any(name.startswith(mode) for name in figures)]
     lines = [" | ".join(("", "", *(modes[mode] for mode in shown), "")).strip(), "|---" + "|---:" * len(shown) + "|"]
     for title, prefix in ROWS.items():

@@ -33,7 +33,7 @@ EXPECTED_CAUSES = 16
 # The launch ---------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class EncodedOp:
     """An operation of :mod:`gpusim.program`, for one warp."""
 
@@ -69,7 +69,7 @@ class EncodedOp:
     """Of results, those that L2 does not hold from an earlier run."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AluWork:
     """Instructions of an operation on one pipe."""
 
@@ -77,7 +77,7 @@ class AluWork:
     instructions: float = 0.0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class EncodedLoop:
     """A loop of a program."""
 
@@ -88,7 +88,7 @@ class EncodedLoop:
     """Loaded in an iteration."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class EncodedRole:
     """A warp role."""
 
@@ -104,7 +104,7 @@ class EncodedRole:
     """Progress is counted in iterations of its loops."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class EncodedRead:
     """What a load moves. ``sampled``: of all tensors, for the whole CTA; ``full``: of one tensor, for one warp."""
 
@@ -131,7 +131,7 @@ class EncodedRead:
     """What DRAM takes longer than a hit in the near partition."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class EncodedLaunch:
     """What does not change during a simulation: numbers of the launch and of the machine."""
 
@@ -205,7 +205,7 @@ class EncodedLaunch:
 # What changes -------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Run:
     """Totals of a simulation."""
 
@@ -243,7 +243,7 @@ class Run:
     skipped: list[int] = field(default_factory=lambda: [0] * len(Cause))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Link:
     """A pipe with a rate: an execution pipe, a scheduler's issue slots, a port, L2 or DRAM."""
 
@@ -263,7 +263,7 @@ class Link:
     """Reference driver: called with start, end and amount of each booking."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Sm:
     """A streaming multiprocessor."""
 
@@ -299,7 +299,7 @@ class Sm:
     """Of CTAs that have ended."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Slot:
     """A CTA slot of an SM, with the ring of stages of the CTA in it."""
 
@@ -314,7 +314,7 @@ class Slot:
     """Stages of the ring, in the order in which they were filled."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Cta:
     """A CTA, or a tile of a persistent one, while its warps work on it."""
 
@@ -333,7 +333,7 @@ class Cta:
     y: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Group:
     """The warps of a CTA that have one role: they load the same blocks, and meet at its barriers."""
 
@@ -352,7 +352,7 @@ class Group:
     """Blocks that were requested of the common part of the path."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Warp:
     """A warp, which interprets the program of its role."""
 
@@ -412,7 +412,7 @@ class Warp:
     expected_until: list[float] = field(default_factory=lambda: [0.0] * EXPECTED_CAUSES)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Stage:
     """A block's place in shared memory, with the mbarriers that guard it."""
 
@@ -427,7 +427,7 @@ class Stage:
     ready: float = 0.0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OccupiedStage:
     """A stage of a ring, from the request for its block on."""
 
@@ -436,7 +436,7 @@ class OccupiedStage:
     """The producer, where it waits for this stage."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class State:
     """All of a simulation, and the events that it schedules with its driver."""
 
