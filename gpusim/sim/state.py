@@ -38,35 +38,23 @@ class EncodedOp:
     """An operation of :mod:`gpusim.program`, for one warp."""
 
     code: int = 0
-    loop: int = 0
-    """The loop itself, or the innermost loop around the operation."""
+    loop: int = 0  # the loop itself, or the innermost loop around the operation
     first: int = 0
-    last: int = 0
-    """The body of a loop in ``ops``; the entries in ``alu_work`` or ``reads``; of a store, its tensor."""
-    pipe: int = 0
-    """Number of the pipe in its sub-partition."""
+    last: int = 0  # the body of a loop in ``ops``; the entries in ``alu_work`` or ``reads``; of a store, its tensor
+    pipe: int = 0  # number of the pipe in its sub-partition
     k_groups: int = 0
-    stages: int = 0
-    """Of the ring; of a release, the stages that stay."""
-    prefetch_distance: int = 0
-    """Iterations until a block is used."""
-    chain_length: int = 0
-    """CTAs whose partial sums follow each other."""
-    instructions: float = 0.0
-    """Issue slots."""
+    stages: int = 0  # of the ring; of a release, the stages that stay
+    prefetch_distance: int = 0  # iterations until a block is used
+    chain_length: int = 0  # CTAs whose partial sums follow each other
+    instructions: float = 0.0  # issue slots
     pipe_instructions: float = 0.0
-    instructions_per_cycle: float = 0.0
-    """Of the pipe."""
+    instructions_per_cycle: float = 0.0  # of the pipe
     latency_cycles: float = 0.0
-    size_bytes: float = 0.0
-    """Through the shared-memory port; of a store or a fix-up, what it writes."""
+    size_bytes: float = 0.0  # through the shared-memory port; of a store or a fix-up, what it writes
     l2_bytes: float = 0.0
-    sm_bytes: float = 0.0
-    """Through the SM's port to L2."""
-    largest: float = 1.0
-    """What the CTA that ends last moves over what this one does."""
-    missing_fraction: float = 0.0
-    """Of results, those that L2 does not hold from an earlier run."""
+    sm_bytes: float = 0.0  # through the SM's port to L2
+    largest: float = 1.0  # what the CTA that ends last moves over what this one does
+    missing_fraction: float = 0.0  # of results, those that L2 does not hold from an earlier run
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -82,53 +70,39 @@ class EncodedLoop:
     """A loop of a program."""
 
     iterations: int = 0
-    watched: bool = False
-    """An extrapolation compares its iterations."""
-    blocks: int = 0
-    """Loaded in an iteration."""
+    watched: bool = False  # an extrapolation compares its iterations
+    blocks: int = 0  # loaded in an iteration
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class EncodedRole:
     """A warp role."""
 
-    program: int = 0
-    """First operation."""
+    program: int = 0  # first operation
     warps: int = 0
     instances: int = 0
     first_warp: int = 0
     first_warp_slot: int = 0
-    watched: int = 0
-    """The watched loop that its warps come to first."""
-    reports: bool = False
-    """Progress is counted in iterations of its loops."""
+    watched: int = 0  # the watched loop that its warps come to first
+    reports: bool = False  # progress is counted in iterations of its loops
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class EncodedRead:
     """What a load moves. ``sampled``: of all tensors, for the whole CTA; ``full``: of one tensor, for one warp."""
 
-    key: int = 0
-    """What blocks are counted by: the tensor, or the tensors that are loaded together."""
+    key: int = 0  # what blocks are counted by: the tensor, or the tensors that are loaded together
     missing: int = 0
-    pattern: int = 1
-    """``missing`` of each ``pattern`` blocks need DRAM, spread evenly."""
+    pattern: int = 1  # ``missing`` of each ``pattern`` blocks need DRAM, spread evenly
     l2_bytes: float = 0.0
     sm_bytes: float = 0.0
-    block_bytes: float = 0.0
-    """From DRAM, on a miss."""
-    dram_bytes: float = 0.0
-    """The time that takes, in bytes of a stream."""
-    page_bytes: float = 0.0
-    """The time of opening its pages, in bytes of a stream."""
-    pages: float = 0.0
-    """DRAM pages that are opened."""
-    evicted_bytes: float = 0.0
-    """What a miss has L2 write back, in bytes of a stream."""
-    far_cycles: float = 0.0
-    """What L2 takes longer than a hit in the near partition."""
-    dram_cycles: float = 0.0
-    """What DRAM takes longer than a hit in the near partition."""
+    block_bytes: float = 0.0  # from DRAM, on a miss
+    dram_bytes: float = 0.0  # the time that takes, in bytes of a stream
+    page_bytes: float = 0.0  # the time of opening its pages, in bytes of a stream
+    pages: float = 0.0  # DRAM pages that are opened
+    evicted_bytes: float = 0.0  # what a miss has L2 write back, in bytes of a stream
+    far_cycles: float = 0.0  # what L2 takes longer than a hit in the near partition
+    dram_cycles: float = 0.0  # what DRAM takes longer than a hit in the near partition
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -137,40 +111,28 @@ class EncodedLaunch:
 
     full: bool = False
     extrapolate: bool = False
-    watches_loops: bool = False
-    """Where an extrapolation is worth it within a loop."""
+    watches_loops: bool = False  # where an extrapolation is worth it within a loop
     traced: bool = False
     persistent: bool = False
     cold: bool = False
     edges: bool = False
-    together: bool = False
-    """The warps of a CTA wait for each other in their loops."""
+    together: bool = False  # the warps of a CTA wait for each other in their loops
     sub_partitions: int = 0
-    pipes: int = 0
-    """In each sub-partition; its issue slots are the link after them."""
+    pipes: int = 0  # in each sub-partition; its issue slots are the link after them
     links_per_sm: int = 0
     roles: int = 0
-    warps: int = 0
-    """That work on a CTA's tile."""
-    warp_slots: int = 0
-    """Warps of a CTA slot, all instances of each role."""
+    warps: int = 0  # that work on a CTA's tile
+    warp_slots: int = 0  # warps of a CTA slot, all instances of each role
     stage_consumers: int = 0
-    ctas: int = 0
-    """That are simulated: of the grid, or of the representative SM."""
-    last_round_ctas: int = 0
-    """Of the grid, in the last round of CTAs over the SMs."""
+    ctas: int = 0  # that are simulated: of the grid, or of the representative SM
+    last_round_ctas: int = 0  # of the grid, in the last round of CTAs over the SMs
     sm_count: int = 0
-    prefetched_blocks: int = 0
-    """Blocks of a CTA that may be on their way or in use."""
-    in_flight: int = 0
-    """CTAs on their way at once."""
-    first_blocks: int = 0
-    """Blocks of a CTA that all SMs request at once when they start."""
+    prefetched_blocks: int = 0  # blocks of a CTA that may be on their way or in use
+    in_flight: int = 0  # CTAs on their way at once
+    first_blocks: int = 0  # blocks of a CTA that all SMs request at once when they start
     ctas_per_sm: int = 0
-    sm_share: int = 0
-    """CTAs that an SM takes at most."""
-    pattern_blocks: int = 0
-    """Blocks after which those that need DRAM recur."""
+    sm_share: int = 0  # CTAs that an SM takes at most
+    pattern_blocks: int = 0  # blocks after which those that need DRAM recur
     grid_x: int = 0
     grid_y: int = 0
     splits: int = 0
@@ -178,8 +140,7 @@ class EncodedLaunch:
     stripes_across_y: bool = False
     open_pages: int = 0
     cta_interval_cycles: float = 0.0
-    cta_share_cycles: float = 0.0
-    """Between two CTAs of this SM, since the others start one each."""
+    cta_share_cycles: float = 0.0  # between two CTAs of this SM, since the others start one each
     cta_launch_cycles: float = 0.0
     shared_latency_cycles: float = 0.0
     bulk_copy_cycles: float = 0.0
@@ -194,12 +155,9 @@ class EncodedLaunch:
     l2_port_write_bytes_per_cycle: float = 0.0
     dram_bytes_per_cycle: float = 0.0
     l2_held_bytes: float = 0.0
-    spread_growth: float = 0.0
-    """By which SMs are further apart in each generation of CTAs."""
-    earlier_stores_from: float = math.inf
-    """When SMs that run a CTA less begin to store."""
-    earlier_stores_cycles: float = 0.0
-    """What L2 takes for what these store."""
+    spread_growth: float = 0.0  # by which SMs are further apart in each generation of CTAs
+    earlier_stores_from: float = math.inf  # when SMs that run a CTA less begin to store
+    earlier_stores_cycles: float = 0.0  # what L2 takes for what these store
 
 
 # What changes -------------------------------------------------------------------------------------
@@ -211,30 +169,19 @@ class Run:
 
     status: int = RUNNING
     now: int = 0
-    resident: int = 0
-    """CTAs on all SMs."""
-    ctas_left: int = 0
-    """Not started yet."""
-    free_ctas: int = 0
-    """Records of CTAs that are free."""
-    iterations: int = 0
-    """Of watched loops, over all CTAs."""
-    marks: int = 0
-    """Snapshots at the ends of iterations."""
-    look_at: int = 0
-    """Marks at which they are next searched for a period."""
-    leader: int = NONE
-    """Number of the CTA whose iterations are marked."""
-    ended: int = 0
-    """Snapshots at the ends of CTAs."""
+    resident: int = 0  # CTAs on all SMs
+    ctas_left: int = 0  # not started yet
+    free_ctas: int = 0  # records of CTAs that are free
+    iterations: int = 0  # of watched loops, over all CTAs
+    marks: int = 0  # snapshots at the ends of iterations
+    look_at: int = 0  # marks at which they are next searched for a period
+    leader: int = NONE  # number of the CTA whose iterations are marked
+    ended: int = 0  # snapshots at the ends of CTAs
     look_at_ended: int = 0
     skipped_cycles: int = 0
-    held: int = 0
-    """Lines in L2."""
-    uses: int = 0
-    """Of lines, by now."""
-    random_words: int = 0
-    """Drawn by now."""
+    held: int = 0  # lines in L2
+    uses: int = 0  # of lines, by now
+    random_words: int = 0  # drawn by now
     read_bytes: float = 0.0
     missed_bytes: float = 0.0
     pages_opened: float = 0.0
@@ -247,17 +194,12 @@ class Run:
 class Link:
     """A pipe with a rate: an execution pipe, a scheduler's issue slots, a port, L2 or DRAM."""
 
-    rate: float = 0.0
-    """Instructions or bytes a cycle."""
-    burst_rate: float = 0.0
-    """Of a share of a bigger link, the rate of the whole; 0 for a link of its own."""
-    idle_allowance: float = 0.0
-    """Last cycles of a share that may still be used, if they were idle."""
+    rate: float = 0.0  # instructions or bytes a cycle
+    burst_rate: float = 0.0  # of a share of a bigger link, the rate of the whole; 0 for a link of its own
+    idle_allowance: float = 0.0  # last cycles of a share that may still be used, if they were idle
     free_at: float = 0.0
-    written_at: float = 0.0
-    """When all that was read and written back so far will have passed."""
-    busy: float = 0.0
-    """Cycles of service so far."""
+    written_at: float = 0.0  # when all that was read and written back so far will have passed
+    busy: float = 0.0  # cycles of service so far
     traced: bool = False
     listener: Callable[[float, float, float], None] | None = None
     """Reference driver: called with start, end and amount of each booking."""
@@ -267,36 +209,24 @@ class Link:
 class Sm:
     """A streaming multiprocessor."""
 
-    resident: int = 0
-    """CTAs."""
-    taken: int = 0
-    """CTAs by now."""
-    placed_warps: int = 0
-    """Warps on its sub-partitions by now."""
-    port: int = 0
-    """Link of shared memory, and of what arrives."""
+    resident: int = 0  # CTAs
+    taken: int = 0  # CTAs by now
+    placed_warps: int = 0  # warps on its sub-partitions by now
+    port: int = 0  # link of shared memory, and of what arrives
     l2_port: int = 0
     l2_share: int = 0
     dram_share: int = 0
     l2: int = 0
     dram: int = 0
-    translated_at: float = math.nan
-    """When the SM's first page has been translated."""
-    drained_at: float = 0.0
-    """When its last store has reached L2, jumps included."""
-    skew: float = 0.0
-    """How much later than the first SM it was served."""
-    waiting_until: float = 0.0
-    """When L2 has accepted all results on their way."""
-    waiting_first: float = 0.0
-    """What the first SM waits for L2 to accept them, for what was stored before."""
-    waiting_last: float = 0.0
-    """What the last SM waits beyond the time of its port."""
+    translated_at: float = math.nan  # when the SM's first page has been translated
+    drained_at: float = 0.0  # when its last store has reached L2, jumps included
+    skew: float = 0.0  # how much later than the first SM it was served
+    waiting_until: float = 0.0  # when L2 has accepted all results on their way
+    waiting_first: float = 0.0  # what the first SM waits for L2 to accept them, for what was stored before
+    waiting_last: float = 0.0  # what the last SM waits beyond the time of its port
     stored_from: float = math.inf
-    store_waits: float = 0.0
-    """What results have waited beyond the time of the port, at most."""
-    booked: list[int] = field(default_factory=lambda: [0] * len(Cause))
-    """Of CTAs that have ended."""
+    store_waits: float = 0.0  # what results have waited beyond the time of the port, at most
+    booked: list[int] = field(default_factory=lambda: [0] * len(Cause))  # of CTAs that have ended
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -305,13 +235,10 @@ class Slot:
 
     sm: int = 0
     cta: int = 0
-    tiles: int = 0
-    """That a persistent CTA has taken."""
-    left: int = 0
-    """Warps of the first role that work on the tile that was taken last."""
+    tiles: int = 0  # that a persistent CTA has taken
+    left: int = 0  # warps of the first role that work on the tile that was taken last
     occupied_first: int = 0
-    occupied_next: int = 0
-    """Stages of the ring, in the order in which they were filled."""
+    occupied_next: int = 0  # stages of the ring, in the order in which they were filled
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -321,12 +248,9 @@ class Cta:
     number: int = 0
     sm: int = 0
     slot: int = 0
-    warps: int = 0
-    """That have joined."""
-    left: int = 0
-    """Warps that have not ended."""
-    work: int = 0
-    """Number of the :class:`gpusim.launch.Work` that it does."""
+    warps: int = 0  # that have joined
+    left: int = 0  # warps that have not ended
+    work: int = 0  # number of the :class:`gpusim.launch.Work` that it does
     batch: int = 0
     split: int = 0
     x: int = 0
@@ -338,28 +262,21 @@ class Group:
     """The warps of a CTA that have one role: they load the same blocks, and meet at its barriers."""
 
     warps: int = 0
-    arrived: int = 0
-    """At the barrier."""
+    arrived: int = 0  # at the barrier
     first_waiting: int = NONE
     last_waiting: int = NONE
-    iterations: int = 0
-    """Of its watched loops, by the first warp."""
-    arrivals: int = 0
-    """Blocks whose arrival was noted."""
-    ready: int = 0
-    """Blocks that were requested, each counted for the first warp."""
-    requested: int = 0
-    """Blocks that were requested of the common part of the path."""
+    iterations: int = 0  # of its watched loops, by the first warp
+    arrivals: int = 0  # blocks whose arrival was noted
+    ready: int = 0  # blocks that were requested, each counted for the first warp
+    requested: int = 0  # blocks that were requested of the common part of the path
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Warp:
     """A warp, which interprets the program of its role."""
 
-    pc: int = 0
-    """Operation that it is at."""
-    phase: int = 0
-    """How far an operation with several waits is."""
+    pc: int = 0  # operation that it is at
+    phase: int = 0  # how far an operation with several waits is
     cta: int = 0
     group: int = 0
     role: int = 0
@@ -368,40 +285,27 @@ class Warp:
     sub_partition: int = 0
     first_pipe: int = 0
     issue: int = 0
-    port: int = 0
-    """Links of its sub-partition, and the shared-memory port of its SM."""
-    warp_slot: int = 0
-    """Of a persistent CTA."""
+    port: int = 0  # links of its sub-partition, and the shared-memory port of its SM
+    warp_slot: int = 0  # of a persistent CTA
     exited: bool = False
     waits_for_others: bool = False
-    next_waiting: int = NONE
-    """In the queue of those who wait for the same."""
-    successor: int = NONE
-    """The warp that takes its place on the next tile."""
-    since: int = 0
-    """Up to when its cycles are booked."""
-    expected: int = 0
-    """Causes of the time ahead."""
-    watched: int = NONE
-    """The watched loop that it is in, was in last, or comes to first."""
-    begun: int = 0
-    """Iterations of the watched loop whose beginnings were noted."""
-    iterations: int = 0
-    """Of watched loops."""
+    next_waiting: int = NONE  # in the queue of those who wait for the same
+    successor: int = NONE  # the warp that takes its place on the next tile
+    since: int = 0  # up to when its cycles are booked
+    expected: int = 0  # causes of the time ahead
+    watched: int = NONE  # the watched loop that it is in, was in last, or comes to first
+    begun: int = 0  # iterations of the watched loop whose beginnings were noted
+    iterations: int = 0  # of watched loops
     blocks_loaded: int = 0
     blocks_awaited: int = 0
-    stages_seen: int = 0
-    """Filled by a producer, waited for by a consumer."""
+    stages_seen: int = 0  # filled by a producer, waited for by a consumer
     stages_released: int = 0
     block: int = 0
-    stage: int = 0
-    """That it is filling, or waiting for."""
-    batch_cause: int = NONE
-    """What kept the pipe from the instructions that were queued last."""
+    stage: int = 0  # that it is filling, or waiting for
+    batch_cause: int = NONE  # what kept the pipe from the instructions that were queued last
     batch_started: float = 0.0
     batch_ended: float = 0.0
-    math_done: float = 0.0
-    """When all multiply-accumulates issued so far are done."""
+    math_done: float = 0.0  # when all multiply-accumulates issued so far are done
     accumulators_ready: float = 0.0
     launch_cycles: float = 0.0
     traced: bool = False
@@ -418,10 +322,8 @@ class Stage:
 
     block: int = NONE
     requested: bool = False
-    consumers: int = 0
-    """Warps that have not released it yet."""
-    occupied: int = 0
-    """Number of the stage in the order in which the ring was filled."""
+    consumers: int = 0  # warps that have not released it yet
+    occupied: int = 0  # number of the stage in the order in which the ring was filled
     first_waiting: int = NONE
     last_waiting: int = NONE
     ready: float = 0.0
@@ -432,8 +334,7 @@ class OccupiedStage:
     """A stage of a ring, from the request for its block on."""
 
     freed: bool = False
-    waiting: int = NONE
-    """The producer, where it waits for this stage."""
+    waiting: int = NONE  # the producer, where it waits for this stage
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -448,74 +349,48 @@ class State:
     roles: list[EncodedRole]
     reads: list[EncodedRead]
     tables: list[Table]
-    links: list[Link]
-    """Of each SM: those of its sub-partitions, its ports, its shares; in ``full`` then L2 and DRAM."""
+    links: list[Link]  # of each SM: those of its sub-partitions, its ports, its shares; in ``full`` then L2 and DRAM
     sms: list[Sm]
     slots: list[Slot]
     ctas: list[Cta]
-    groups: list[Group]
-    """By CTA and role."""
+    groups: list[Group]  # by CTA and role
     warps: list[Warp]
-    stages: list[list[Stage]]
-    """By CTA, blocks modulo the length."""
-    occupied: list[list[OccupiedStage]]
-    """By slot, numbers modulo the length."""
+    stages: list[list[Stage]]  # by CTA, blocks modulo the length
+    occupied: list[list[OccupiedStage]]  # by slot, numbers modulo the length
     free_ctas: list[int]
-    resident: list[list[int]]
-    """CTAs by SM, the oldest first."""
+    resident: list[list[int]]  # CTAs by SM, the oldest first
     slot_warps: list[list[int]]
     """By slot and warp slot of a persistent CTA: the warp that was given a tile last, while it has not ended."""
-    slot_parts: list[list[int]]
-    """By slot and warp slot of a persistent CTA: the sub-partition."""
-    cta_warps: list[list[int]]
-    """By CTA, in the order in which they joined."""
+    slot_parts: list[list[int]]  # by slot and warp slot of a persistent CTA: the sub-partition
+    cta_warps: list[list[int]]  # by CTA, in the order in which they joined
     group_warps: list[list[int]]
     iterations_done: list[list[int]]
-    iterations_due: list[list[int]]
-    """By warp and loop; a jump over periods takes some away."""
-    fetched: list[list[int]]
-    """Blocks, by group and fetch (``sampled``)."""
-    loaded: list[list[int]]
-    """Blocks, by warp and tensor (``full``)."""
-    in_l2: list[list[float]]
-    """By group, when its last blocks have passed the common part of the path (``sampled``)."""
-    ready: list[list[float]]
-    """By group and block, when it is complete as far as warps have asked for it."""
-    arrivals: list[list[float]]
-    """By group and block, when it arrives as the first warp that asks for it learns."""
-    begun: list[list[float]]
-    """By warp, when each iteration of the watched loop began."""
+    iterations_due: list[list[int]]  # by warp and loop; a jump over periods takes some away
+    fetched: list[list[int]]  # blocks, by group and fetch (``sampled``)
+    loaded: list[list[int]]  # blocks, by warp and tensor (``full``)
+    in_l2: list[list[float]]  # by group, when its last blocks have passed the common part of the path (``sampled``)
+    ready: list[list[float]]  # by group and block, when it is complete as far as warps have asked for it
+    arrivals: list[list[float]]  # by group and block, when it arrives as the first warp that asks for it learns
+    begun: list[list[float]]  # by warp, when each iteration of the watched loop began
     math_done: list[list[float]]
     """By warp, when the multiply-accumulates before each iteration were done, or when it began if later."""
-    marks: list[list[int]]
-    """Snapshots at the ends of iterations: cycles, then the ledger."""
-    marks_busy: list[list[float]]
-    """Cycles of each link in a snapshot, then when the last store has reached L2."""
-    ended: list[list[int]]
-    """Snapshots at the ends of CTAs."""
+    marks: list[list[int]]  # snapshots at the ends of iterations: cycles, then the ledger
+    marks_busy: list[list[float]]  # cycles of each link in a snapshot, then when the last store has reached L2
+    ended: list[list[int]]  # snapshots at the ends of CTAs
     ended_busy: list[list[float]]
-    ended_parts: list[list[int]]
-    """Sub-partitions of the warps of each of these CTAs."""
+    ended_parts: list[list[int]]  # sub-partitions of the warps of each of these CTAs
     skipped_busy: list[float]
-    period_iterations: list[int]
-    """Scratch: by warp, iterations in a period."""
-    merged: list[float]
-    """Scratch: events of warps that do the same."""
-    pieces_stored: list[list[int]]
-    """By CTA and tensor (``full``)."""
-    arrival: list[float]
-    """By unit, when it was or will be in L2; not a number where L2 does not hold it (``full``)."""
-    opened_at: list[float]
-    """Pages that had been opened before a page was, by its first unit (``full``)."""
-    held: list[int]
-    """Lines in L2, by their first unit (``full``)."""
+    period_iterations: list[int]  # scratch: by warp, iterations in a period
+    merged: list[float]  # scratch: events of warps that do the same
+    pieces_stored: list[list[int]]  # by CTA and tensor (``full``)
+    arrival: list[float]  # by unit, when it was or will be in L2; not a number where L2 does not hold it (``full``)
+    opened_at: list[float]  # pages that had been opened before a page was, by its first unit (``full``)
+    held: list[int]  # lines in L2, by their first unit (``full``)
     held_units: list[int]
     held_line_bytes: list[float]
     held_dirty_bytes: list[float]
-    used: list[int]
-    """By line, when it was used last; the last element is of lines that no CTA asks for (``full``)."""
-    random_words: list[int]
-    """32 random bits each (``full``)."""
+    used: list[int]  # by line, when it was used last; the last element is of lines that no CTA asks for (``full``)
+    random_words: list[int]  # 32 random bits each (``full``)
     on_join: Callable[[Warp], None] | None = None
     """Reference driver: called with each warp that begins to work on a CTA, where a trace is on."""
     on_jump: Callable[[int], None] | None = None

@@ -311,33 +311,26 @@ class CompiledDriver:
     state = CompiledState
 
     def record(self, record: Record, /) -> Record:
-        """Hold one record."""
         rows: Record = _rows(type(record), [record])
         return rows
 
     def records(self, kind: type[Record], records: list[Record], /) -> list[Record]:
-        """Hold records of one kind."""
         rows: list[Record] = _rows(kind, records)
         return rows
 
     def blank(self, kind: type[Any], /, *shape: int) -> Any:
-        """Records whose fields a simulation sets before it reads them."""
         return np.zeros(shape, _layout_of(kind).dtype)
 
     def integers(self, *shape: int, fill: int = 0) -> Any:
-        """An array of integers."""
         return np.full(shape, fill) if fill else np.zeros(shape, np.int64)
 
     def floats(self, *shape: int, fill: float = 0.0) -> Any:
-        """An array of floats."""
         return np.full(shape, fill) if fill else np.zeros(shape)
 
     def column(self, numbers: NDArray[Any], /) -> Any:
-        """Hold numbers out of an array."""
         return numbers
 
     def begin(self, state: State, /) -> None:
-        """Let all CTA slots take a CTA as the first events."""
         assert isinstance(state, CompiledState)
         warps, slots, ctas = len(state.warps), len(state.slots), len(state.ctas)
         if warps >> SUBJECT_BITS - KIND_BITS:
@@ -351,33 +344,27 @@ class CompiledDriver:
         state.arrays = *lists, _rows(Queue, [Queue(urgent_next=slots)]), *later, np.empty(room, np.int64), urgent
 
     def touch_lines(self, state: State, lines: list[Any], first: int, last: int, /) -> None:
-        """Enter lines that an earlier run touched, by the columns of :class:`gpusim.sim.memory.residency.Touched`."""
         assert isinstance(state, CompiledState)
         _code(state.arrays).touch_lines(state.arrays, *lines, first, last)
 
     def begin_with_lines(self, state: State, /) -> None:
-        """Begin with the lines that were touched."""
         assert isinstance(state, CompiledState)
         _code(state.arrays).begin_with_lines(state.arrays)
 
     def go_on(self, state: State, events: int, /) -> None:
-        """Let so many more events happen, as long as there are any."""
         assert isinstance(state, CompiledState)
         _code(state.arrays).go_on(state.arrays, events)
 
     def run(self, state: State, /) -> Run:
-        """The totals of a simulation so far."""
         rows: Any = state.run
         return self.read(Run, rows)[0]
 
     def replace_words(self, state: State, words: NDArray[Any], /) -> None:
-        """Have the simulation draw random words from the first of these on."""
         rows: Any = state.run
         state.random_words[:] = words
         rows["random_words"] = 0
 
     def read(self, kind: type[Record], records: list[Record], /) -> list[Record]:
-        """Records of a state as objects."""
         array: Any = records
         if not _layout_of(kind).lists:
             return [kind(*row) for row in array.tolist()]

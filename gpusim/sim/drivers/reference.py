@@ -48,15 +48,12 @@ class ReferenceState(State):
         happen(self, event.kind, event.subject)
 
     def schedule(self, at: int, kind: int, subject: int) -> None:
-        """Let an event happen in a later cycle."""
         self._schedule(NORMAL, at - self.run.now, kind, subject)
 
     def schedule_now(self, kind: int, subject: int) -> None:
-        """Let an event happen in this cycle, after those that were scheduled before."""
         self._schedule(NORMAL, 0, kind, subject)
 
     def schedule_urgent(self, kind: int, subject: int) -> None:
-        """Let an event happen in this cycle, before all that are not urgent."""
         self._schedule(URGENT, 0, kind, subject)
 
 
@@ -66,49 +63,39 @@ class ReferenceDriver:
     state = ReferenceState
 
     def record(self, record: Record, /) -> Record:
-        """Hold one record."""
         return record
 
     def records(self, _kind: type[Record], records: list[Record], /) -> list[Record]:
-        """Hold records of one kind."""
         return records
 
     def blank(self, kind: type[Any], /, *shape: int) -> Any:
-        """Records whose fields a simulation sets before it reads them."""
         count, *inner = shape
         if inner:
             return [self.blank(kind, *inner) for _ in range(count)]
         return [kind() for _ in range(count)]
 
     def integers(self, *shape: int, fill: int = 0) -> Any:
-        """A list of integers, or a list of lists."""
         return _filled(fill, shape)
 
     def floats(self, *shape: int, fill: float = 0.0) -> Any:
-        """A list of floats, or a list of lists."""
         return _filled(fill, shape)
 
     def column(self, numbers: NDArray[Any], /) -> list[Any]:
-        """Hold numbers out of an array."""
         held: list[Any] = numbers.tolist()
         return held
 
     def begin(self, state: State, /) -> None:
-        """Let all CTA slots take a CTA as the first events."""
         for slot in range(len(state.slots)):
             state.schedule_urgent(TAKE_CTA, slot)
 
     def touch_lines(self, state: State, lines: list[Any], first: int, last: int, /) -> None:
-        """Enter lines that an earlier run touched, by the columns of :class:`gpusim.sim.memory.residency.Touched`."""
         line, units, size_bytes, dirty_bytes = lines
         touch_lines(state, line, units, size_bytes, dirty_bytes, first, last)
 
     def begin_with_lines(self, state: State, /) -> None:
-        """Begin with the lines that were touched."""
         begin_with_lines(state)
 
     def go_on(self, state: State, events: int, /) -> None:
-        """Let so many more events happen, as long as there are any."""
         assert isinstance(state, ReferenceState)
         for _ in range(events):
             if state.run.status != RUNNING:
@@ -119,16 +106,13 @@ class ReferenceDriver:
                 state.run.status = FINISHED
 
     def run(self, state: State, /) -> Run:
-        """The totals of a simulation so far."""
         return state.run
 
     def replace_words(self, state: State, words: NDArray[Any], /) -> None:
-        """Have the simulation draw random words from the first of these on."""
         state.random_words[:] = words.tolist()
         state.run.random_words = 0
 
     def read(self, _kind: type[Record], records: list[Record], /) -> list[Record]:
-        """Records of a state as objects."""
         return records
 
 
