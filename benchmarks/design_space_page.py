@@ -14,10 +14,10 @@ from pathlib import Path
 
 from sections import replaced, row
 
-from gpusim.execution.sweep import Case
+from gpusim.execution.cases import OperatorCase
+from gpusim.execution.sweep import predict_all
 from gpusim.experiment.loading import load_experiment
 from gpusim.hardware.gpu import Gpu
-from gpusim.prediction.predict import predict
 from gpusim.prediction.results import Result
 from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Gemm
@@ -191,16 +191,16 @@ def shipped() -> Gpu:
 
 
 @cache
-def cases(*, tuned: bool) -> Mapping[tuple[object, ...], Mapping[str, Case]]:
+def cases(*, tuned: bool) -> Mapping[tuple[object, ...], Mapping[str, OperatorCase]]:
     """The products of a layer by label; layers by name, state of L2, family of GPUs, and values that vary."""
     families = [] if tuned else [f"gpus.{family}.retuned=false" for family in range(2)]
-    layers: dict[tuple[object, ...], dict[str, Case]] = defaultdict(dict)
+    layers: dict[tuple[object, ...], dict[str, OperatorCase]] = defaultdict(dict)
     for one in load_experiment("decode_design_space", families).cases():
-        layers[one.group, one.case.options.l2, *one.gpu_columns.values()][one.label] = one.case
+        layers[one.group, one.case.workload.options.l2, *one.gpu_columns.values()][one.label] = one.case
     return layers
 
 
-def layer_cases(layer: str, point: Point) -> Mapping[str, Case]:
+def layer_cases(layer: str, point: Point) -> Mapping[str, OperatorCase]:
     """The products of a layer on a GPU, by label."""
     gpu = shipped()
     values = (
@@ -215,7 +215,7 @@ def layer_cases(layer: str, point: Point) -> Mapping[str, Case]:
 @cache
 def products(layer: str, point: Point) -> tuple[Result, ...]:
     """The predictions of a layer's products on a GPU."""
-    return tuple(predict(one.system, one.operator, one.options) for one in layer_cases(layer, point).values())
+    return tuple(one.or_raise() for one in predict_all(list(layer_cases(layer, point).values())))
 
 
 def layer_us(layer: str, point: Point) -> float:
@@ -225,7 +225,7 @@ def layer_us(layer: str, point: Point) -> float:
 
 def weights_mib(layer: str) -> dict[str, float]:
     """Size of the FP16 weights of each product of a layer [MiB], by label."""
-    operators = {label: case.operator for label, case in layer_cases(layer, Point()).items()}
+    operators = {label: case.workload.operator for label, case in layer_cases(layer, Point()).items()}
     return {label: 2 * one.n * one.k / 2**20 for label, one in operators.items() if isinstance(one, Gemm)}
 
 

@@ -33,7 +33,7 @@ from gpusim.specs import load_spec
 from gpusim.step.kernels import Kernels
 from gpusim.step.options import StepOptions
 from gpusim.step.schedule import once, run
-from gpusim.studies.validation.end_to_end import case_of
+from gpusim.studies.validation.end_to_end import workload_of
 from gpusim.studies.validation.step_report import held_out
 from gpusim.system import System
 
@@ -79,15 +79,15 @@ def measured(table: Path, container: str, boards: str, mode: str) -> list[Measur
             counts = record_key(row.framework) == container and row.gpu.startswith(boards) and row.mode == mode
             if held_out(row) or row.gpus > 1 or not counts:
                 continue
-            case = case_of(row)
-            model, system = load_model(case.model), load_spec(case.arch).system
+            step = workload_of(row)
+            model, system = load_model(step.model), load_spec(row.gpu).system
             if model.content.decoding:
                 continue
-            graph = model.graph(case.sizes)
-            tasks = tasks_of(graph, case.policy, system.gpu)
+            graph = model.graph(step.sizes)
+            tasks = tasks_of(graph, step.policy, system.gpu)
             kernels = Kernels(system, tasks, store.simulate)
-            items = graph.items * case.options.accumulation
-            found.append(Measured(row, system, tasks, kernels, case.options, items))
+            items = graph.items * step.options.accumulation
+            found.append(Measured(row, system, tasks, kernels, step.options, items))
     return found
 
 

@@ -19,13 +19,15 @@ from calibration import MANY, Timing, cpu_seconds, loop_seconds, timed, warm_up
 from comparison import Figure, Measured
 
 from gpusim.evidence.measured import read_measured
+from gpusim.execution.cases import Case
+from gpusim.execution.models import ModelWorkload
+from gpusim.execution.sweep import predict_one
 from gpusim.models.policy import Policy
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
 from gpusim.specs import load_spec
-from gpusim.studies.models import ModelCase, predict_models
 from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
@@ -57,7 +59,7 @@ def main() -> None:
         *(one_gemm(system, shapes_of(path), path.stem) if path else ()),
         *flatness(system),
         *(full(system, size) for size in FULL),
-        *whole_model(),
+        *whole_model(system),
     )
     print(Measured(figures).json())
 
@@ -108,12 +110,13 @@ def full(system: System, size: int) -> Figure:
     return Figure(f"full, {size} cubed", steps / timing.seconds, "k-steps/s", timing.loops / steps)
 
 
-def whole_model() -> list[Figure]:
+def whole_model(system: System) -> list[Figure]:
     """A training step of BERT large, with no launch known and with all of them known."""
-    case = ModelCase("bert_large", BOARD, Policy(precision="amp-fp16"), sizes={"batch": 8, "seq_len": 512})
+    step = ModelWorkload("bert_large", Policy(precision="amp-fp16"), sizes={"batch": 8, "seq_len": 512})
+    case = Case(system, step)
     loop = loop_seconds()
-    cold = cpu_seconds(lambda: predict_models([case]))
-    warm = timed(lambda _: predict_models([case]), WARM_REPEATS)
+    cold = cpu_seconds(lambda: predict_one(case))
+    warm = timed(lambda _: predict_one(case), WARM_REPEATS)
     return [
         Figure("training step of BERT large, no launch known", cold, "s", 2 * cold / (loop + loop_seconds())),
         Figure("training step of BERT large, all launches known", warm.seconds, "s", warm.loops),

@@ -23,9 +23,9 @@ from calibration import loop_seconds, warm_up
 from comparison import Figure, Measured, Results
 from shapes import DTYPES, random_shapes
 
+from gpusim.execution.cases import Case, OperatorCase, OperatorWorkload
 from gpusim.execution.service import Service
-from gpusim.execution.sweep import Case, run_case, sweep
-from gpusim.prediction.options import Options
+from gpusim.execution.sweep import predict_one, sweep
 from gpusim.prediction.results import Result
 from gpusim.specs import load_spec
 from gpusim.units import MIB
@@ -58,27 +58,27 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=500, help="shapes to predict one at a time, too")
     asked = parser.parse_args()
     systems = {gpu: load_spec(gpu).system for gpu in DTYPES}
-    cases = [Case(systems[gpu], gemm, Options()) for gpu, gemm in random_shapes(asked.shapes, asked.seed)]
+    cases = [Case(systems[gpu], OperatorWorkload(gemm)) for gpu, gemm in random_shapes(asked.shapes, asked.seed)]
     sampled = range(0, len(cases), max(1, len(cases) // asked.sample))
     warm_up()
     loops = [loop_seconds() for _ in range(LOOPS)]
     swept = run(cases, Service(asked.jobs), sampled)
     memory = {who: resource.getrusage(of).ru_maxrss * MAXRSS_BYTES for who, of in PROCESSES.items()}
     loops += [loop_seconds() for _ in range(LOOPS)]
-    differing = sum(swept.sample[number] != whole(run_case(cases[number]).result) for number in sampled)
+    differing = sum(swept.sample[number] != whole(predict_one(cases[number])) for number in sampled)
     sha256 = hashlib.sha256(json.dumps(swept.kernel_times_us).encode()).hexdigest()
     figures = figures_of(swept, statistics.median(loops), memory, asked.jobs)
     print(Measured(figures, Results(len(sampled), differing, sha256)).json())
 
 
-def run(cases: Sequence[Case], service: Service, sampled: Sequence[int]) -> Swept:
+def run(cases: Sequence[OperatorCase], service: Service, sampled: Sequence[int]) -> Swept:
     """Predict all cases; keep whole results of the sampled ones only."""
     times = [0.0] * len(cases)
     sample = {}
     wall, cpu = time.perf_counter(), cpu_seconds_of_all()
     for number, case_result in sweep(cases, service):
         if case_result.result is None:
-            sys.exit(f"sweep_speed: {cases[number].operator}: {case_result.reason}")
+            sys.exit(f"sweep_speed: {cases[number]}: {case_result.reason}")
         times[number] = case_result.result.kernel_time_us
         if number in sampled:
             sample[number] = whole(case_result.result)

@@ -11,7 +11,7 @@ from dataclasses import fields
 from typing import Any, TypedDict, Unpack
 
 from gpusim.errors import InputError, did_you_mean
-from gpusim.execution.sweep import Case
+from gpusim.execution.cases import Case, OperatorCase, OperatorWorkload
 from gpusim.hardware.gpu import Gpu, Unit
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
@@ -104,7 +104,7 @@ def load_gpu(name: str | os.PathLike[str], **arguments: Unpack[GpuArguments]) ->
 
 def case(
     arch: str | os.PathLike[str] | System, operator: Operator | None = None, **arguments: Unpack[Arguments]
-) -> Case:
+) -> OperatorCase:
     """The system, operator and options that the arguments of :func:`predict` describe.
 
     Raises:
@@ -117,7 +117,7 @@ def case(
     of_options = {item.name: given.pop(item.name) for item in fields(Options) if item.name in given}
     system = system_of(arch, of_gpu)
     try:
-        return Case(system, _operator(operator, given), Options(**of_options))
+        return Case(system, OperatorWorkload(_operator(operator, given), Options(**of_options)))
     except ValueError as error:
         raise ArgumentError(str(error)) from None
 
@@ -191,4 +191,4 @@ def predict(
         ArgumentError: An argument is unknown, missing or invalid.
     """
     one = case(arch, operator, **arguments)
-    return predict_operator(one.system, one.operator, one.options)
+    return predict_operator(one.system, one.workload.operator, one.workload.options)

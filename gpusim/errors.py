@@ -1,4 +1,4 @@
-"""Errors of wrong input: their common type, and how their messages quote the input."""
+"""Errors of wrong input and defects of gpusim: their types, and how their messages quote the input."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 MOST_REPEATED = 200
 """Characters of one piece of input that an error message quotes."""
+OF_GPUSIM = "(a defect of gpusim)"
 _CUT = "..."
 _LONG = re.compile(rf"'[^']{{{MOST_REPEATED - 1},}}'|\"[^\"]{{{MOST_REPEATED - 1},}}\"|\S{{{MOST_REPEATED + 1},}}")
 """Quoted text, or a word, that is longer."""
@@ -16,6 +17,15 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 class InputError(ValueError):
     """Input that the user can correct: one line that names the place and the remedy."""
+
+
+class DefectError(RuntimeError):
+    """A defect of gpusim after which others went on; its text is a whole reason."""
+
+
+def defect_reason(error: Exception) -> str:
+    """An error other than of the input, on one line."""
+    return one_line(str(error) if isinstance(error, DefectError) else f"{type(error).__name__}: {error} {OF_GPUSIM}")
 
 
 def excerpt(text: str) -> str:

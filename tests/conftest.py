@@ -105,6 +105,14 @@ def _no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _defects_are_raised() -> Iterator[None]:
+    """Let a defect of gpusim fail its test, in processes that are started too, where a user gets one line."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GPUSIM_TRACEBACK", "1")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _store_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Remember simulated launches where no user's are."""
     with pytest.MonkeyPatch.context() as patch:

@@ -1,8 +1,8 @@
 """The command line: each command parses its options, calls one function and prints. One module per command.
 
-Exit status 0 is success, 1 a result outside the request, 2 wrong input. Wrong input is one line on standard error,
-without a traceback. Data goes to standard output, messages to standard error. Heavy imports stand inside the commands
-that need them, so that ``--help`` is instant.
+Exit status 0 is success, 1 a result outside the request or none at all, 2 wrong input. Wrong input is one line on
+standard error, and so is a defect of gpusim, with status 1. Data goes to standard output, messages to standard error.
+Heavy imports stand inside the commands that need them, so that ``--help`` is instant.
 """
 
 from __future__ import annotations
@@ -37,9 +37,19 @@ from gpusim.cli import (
     trace,
     validate,
 )
-from gpusim.cli.console import compiling, drop_output, emit, log_to_stderr, prepare_streams, wrong_input
+from gpusim.cli.console import (
+    compiling,
+    drop_output,
+    emit,
+    log_to_stderr,
+    prepare_streams,
+    report_defect,
+    shows_tracebacks,
+    wrong_input,
+)
 from gpusim.cli.options import OneArchCommand, with_groups
 from gpusim.errors import InputError
+from gpusim.files.interrupts import stop_received
 from gpusim.sim.drivers.notice import show_while_compiling
 from gpusim.version import __version__
 
@@ -85,19 +95,22 @@ def run_cli(arguments: Sequence[str]) -> int:
         return wrong_input(message, arguments) if message else 0  # without a command the help has been printed
     except typer.Abort:
         return 130
-    except InputError as error:  # any other ValueError is a defect and keeps its traceback
+    except InputError as error:  # any other ValueError is a defect
         return wrong_input(str(error), arguments)
     except OSError as error:
         if error.filename is None:  # the help could not be printed
             drop_output()
             return wrong_input(f"input or output failed: {error.strerror or error}")
         return wrong_input(f"{error.filename}: {error.strerror}", (*arguments, str(error.filename)))
-    except RuntimeError as error:
+    except Exception as error:
         from gpusim.execution.workers import WorkerLostError
 
-        if not isinstance(error, WorkerLostError):
+        if isinstance(error, WorkerLostError):
+            print(f"gpusim: {error}", file=sys.stderr)
+        elif stop_received() or shows_tracebacks():  # an extension module may have turned a signal into its own error
             raise
-        print(f"gpusim: {error}", file=sys.stderr)
+        else:
+            report_defect(error)
         status = 1
     return status if isinstance(status, int) else 0
 

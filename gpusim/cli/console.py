@@ -33,6 +33,8 @@ FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a disk, a quota and a file size that are used up."""
 BROKEN_PIPE_STATUS = 141
 """Exit status after a closed pipe, as shells report it (128 + SIGPIPE)."""
+TRACEBACK_VARIABLE = "GPUSIM_TRACEBACK"
+"""Environment variable: 1 lets a defect of gpusim end the program with a traceback."""
 PLAIN = {"×": "x", "µ": "u", "μ": "u", "…": "..."}
 """Replacements for characters of tables that the encoding of the output lacks."""
 
@@ -68,6 +70,23 @@ def wrong_input(message: str, arguments: Sequence[str] = ()) -> int:
     message = message.replace(": Value error, ", ": ")  # pydantic's, of an option
     print(f"gpusim: {one_line(message, arguments)}", file=sys.stderr)
     return 2
+
+
+def shows_tracebacks() -> bool:
+    """Whether the user asks for the traceback of a defect."""
+    return os.environ.get(TRACEBACK_VARIABLE, "") not in {"", "0"}
+
+
+def report_defect(error: Exception) -> None:
+    """Print in one line that gpusim has a defect, which case met it if one did, and how to report it."""
+    from gpusim.errors import defect_reason, one_line
+
+    cases = [note for note in getattr(error, "__notes__", ()) if "\n" not in note]  # others are tracebacks
+    where = one_line(", ".join((defect_reason(error), *cases)))
+    print(
+        f"gpusim: {where}; please report it with this command and what it prints with {TRACEBACK_VARIABLE}=1",
+        file=sys.stderr,
+    )
 
 
 def report_written(path: Path, what: str = "") -> None:

@@ -16,7 +16,7 @@ from gpusim.cli.model_options import (
     PrecisionsOption,
     SharingOptions,
     WorkOptions,
-    model_case,
+    model_workload,
     refuse_contradictions,
 )
 from gpusim.cli.options import (
@@ -31,9 +31,8 @@ from gpusim.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from gpusim.execution.service import Service
-    from gpusim.step.model import ModelResult
-    from gpusim.studies.models import ModelCase
+    from gpusim.execution.models import ModelWorkload
+    from gpusim.step.model import Footprint, ModelResult
 
 
 def model(
@@ -61,62 +60,58 @@ def model(
     Exit status 1: the model does not fit into device memory. A line on standard error says so before the prediction,
     with the memory that each GPU needs and has.
     """
-    from gpusim.report.model_tables import model_tables
-    from gpusim.studies.models import predict_models, translates
+    from gpusim.api import load_system
+    from gpusim.execution.cases import Case
+    from gpusim.execution.models import GenerationWorkload
+    from gpusim.execution.sweep import predict_all
+    from gpusim.report.model_tables import generation_table, model_tables
 
     refuse_contradictions(work, sharing)
     replaced = overrides_of(overrides)
-    cases = [
-        replace(model_case(name, gpu, one, work, how, sharing), overrides=replaced)
-        for one in precision or ("fp32",)
-        for gpu in arch
-    ]
-    translated = translates(name)
+    steps = [model_workload(name, one, work, how, sharing) for one in precision or ("fp32",)]
+    translated = steps[0].translates
     generates = work.generate and not translated
     if work.generate and translated:
-        cases = [replace(case, sizes={**case.sizes, "translated": work.generate}) for case in cases]
+        steps = [replace(step, sizes={**step.sizes, "translated": work.generate}) for step in steps]
     if timeline is not None and (generates or translated):
         refuse("--timeline: shows one step, and a text takes many")
-    if timeline is not None and len(cases) > 1:
+    if timeline is not None and len(steps) * len(arch) > 1:
         refuse("--timeline: shows one step; name one GPU and one precision")
     if timeline is not None and not timeline.parent.is_dir():
         refuse(f"--timeline {timeline}: no folder {timeline.parent}")
+    folders = tuple(arch_path or ())
+    systems = [(gpu, load_system(gpu, overrides=replaced, arch_path=folders)) for gpu in arch]
+    cases = [
+        Case(system, replace(step, node=step.node or gpu, arch_path=folders))
+        for step in steps
+        for gpu, system in systems
+    ]
     service = service_of(jobs, no_cache=no_cache)
-    _report_footprints(cases, arch_path or (), work.generate if generates else 0)
     if generates:
-        _generate(cases, work.generate, service, arch_path or (), output)
+        texts = [Case(case.system, GenerationWorkload(case.workload, work.generate)) for case in cases]
+        _report_footprints([(one.workload.prompt, one.workload.footprint(one.system)) for one in texts])
+        with progress_bar("model") as progress:
+            generations = [one.or_raise() for one in predict_all(texts, service, progress)]
+        emit_result(output, [one.as_dict() for one in generations], lambda: [generation_table(generations)])
+        _refuse_oversize([one.tokens[-1] for one in generations])
         return
+    _report_footprints([(case.workload, case.workload.footprint(case.system)) for case in cases])
     with progress_bar("model") as progress:
-        outcomes = predict_models(cases, service, arch_path or (), progress)
-    results = [outcome.result or refuse(outcome.reason) for outcome in outcomes]
+        results = [one.or_raise() for one in predict_all(cases, service, progress)]
     if timeline is not None:
         _write_timeline(timeline, results[0])
     emit_result(output, [one.as_dict() for one in results], lambda: model_tables(results))
     _refuse_oversize(results)
 
 
-def _report_footprints(cases: Sequence[ModelCase], arch_path: Sequence[Path], generated: int) -> None:
-    """Say on standard error, before the long work, which cases need more memory than their GPU has."""
-    from gpusim.studies.models import footprint
-
-    memories = [footprint(case, arch_path, generated) for case in cases]  # all: wrong input is one line
-    for case, memory in zip(cases, memories, strict=True):
+def _report_footprints(needs: Sequence[tuple[ModelWorkload, Footprint]]) -> None:
+    """Say on standard error, before the long work, which steps need more memory than their GPU has."""
+    for step, memory in needs:
         if not memory.fits:
-            board, precision = memory.gpu.name, case.policy.precision
-            each = "the fullest" if case.parallel == "pipeline" else "each"
-            where = board if case.gpus == 1 else f"{each} of {case.gpus} {board}"
+            each = "the fullest" if step.parallel == "pipeline" else "each"
+            where = memory.gpu.name if step.gpus == 1 else f"{each} of {step.gpus} {memory.gpu.name}"
             size = f"{memory.needed_gib:.2f} GiB of {memory.capacity_gib:g} GiB"
-            print(f"gpusim: {case.model} in {precision} needs {size} on {where}", file=sys.stderr)
-
-
-def _generate(cases: Sequence[ModelCase], count: int, service: Service, arch_path: Sequence[Path], output: str) -> None:
-    """Predict and print a prompt and the tokens after it."""
-    from gpusim.report.model_tables import generation_table
-    from gpusim.studies.models import predict_generations
-
-    generations = predict_generations(cases, count, service, arch_path)
-    emit_result(output, [one.as_dict() for one in generations], lambda: [generation_table(generations)])
-    _refuse_oversize([one.tokens[-1] for one in generations])
+            print(f"gpusim: {step.model} in {step.policy.precision} needs {size} on {where}", file=sys.stderr)
 
 
 def _write_timeline(path: Path, result: ModelResult) -> None:

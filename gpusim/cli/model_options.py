@@ -10,8 +10,8 @@ import typer
 from gpusim.cli.console import refuse
 
 if TYPE_CHECKING:
+    from gpusim.execution.models import ModelWorkload
     from gpusim.models.policy import Precision
-    from gpusim.studies.models import ModelCase
 
 PrecisionsOption = Annotated[
     list[str] | None,
@@ -107,13 +107,13 @@ def refuse_contradictions(work: WorkOptions, sharing: SharingOptions) -> None:
         refuse("--node, --parallel: say how several GPUs share the work; give --gpus, too")
 
 
-def model_case(
-    name: str, gpu: str, precision: str, work: WorkOptions, how: FrameworkOptions, sharing: SharingOptions
-) -> ModelCase:
-    """The prediction that options stand for."""
+def model_workload(
+    name: str, precision: str, work: WorkOptions, how: FrameworkOptions, sharing: SharingOptions
+) -> ModelWorkload:
+    """The step that options stand for."""
+    from gpusim.execution.models import ModelWorkload
     from gpusim.models.policy import Policy, default_layout, known_container, version_in
     from gpusim.step.options import StepOptions
-    from gpusim.studies.models import ModelCase
 
     version = how.version or version_in(known_container(how.container))
     policy = Policy(
@@ -133,4 +133,4 @@ def model_case(
         synchronised=work.mode == "inference",
         framework=how.container or f"{how.framework}-{version}",
     )
-    return ModelCase(name, gpu, policy, options, work.sizes, (), sharing.gpus, sharing.parallel, sharing.node)
+    return ModelWorkload(name, policy, options, work.sizes, (), sharing.gpus, sharing.parallel, sharing.node)

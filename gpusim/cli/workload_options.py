@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpusim.cli.console import refuse
-from gpusim.cli.model_options import FrameworkOptions, SharingOptions, WorkOptions, model_case, refuse_contradictions
+from gpusim.cli.model_options import (
+    FrameworkOptions,
+    SharingOptions,
+    WorkOptions,
+    model_workload,
+    refuse_contradictions,
+)
 from gpusim.cli.options import SimulationOptions, SpecOptions, named
 
 if TYPE_CHECKING:
@@ -43,9 +49,9 @@ def workload_of(
     precision: str,
 ) -> Workload:
     """The workload that an argument and options stand for."""
+    from gpusim.execution.cases import OperatorWorkload
     from gpusim.models.loading import load_model
     from gpusim.prediction.options import Options
-    from gpusim.studies.workload import ModelWorkload, OperatorWorkload
     from gpusim.workloads.short_form import is_operator, is_sizes, operator_of
 
     groups = (work, how, sharing)
@@ -72,9 +78,9 @@ def workload_of(
     if work.generate:
         refuse("--generate: one step is explained or compared; use 'gpusim model' for tokens")
     refuse_contradictions(work, sharing)
-    case = model_case(text, "", precision or "fp32", work, how, sharing)
-    load_model(case.model).check_sizes(case.sizes)  # or each board would be said not to run it
-    return ModelWorkload(case)
+    workload = model_workload(text, precision or "fp32", work, how, sharing)
+    load_model(workload.model).check_sizes(workload.sizes)  # or each board would be said not to run it
+    return workload
 
 
 def board_of(arch: str, spec: SpecOptions) -> Board:

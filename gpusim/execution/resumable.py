@@ -14,9 +14,10 @@ from typing import Generic
 
 from pydantic import TypeAdapter
 
+from gpusim.execution.cases import CaseResult, Kept, OperatorCase
 from gpusim.execution.journal import Journal, key_of
 from gpusim.execution.service import Service
-from gpusim.execution.sweep import Case, CaseResult, Extent, Kept, sweep_numbered, whole
+from gpusim.execution.sweep import SweepSize, sweep_numbered, whole
 from gpusim.prediction.results import Result
 from gpusim.system import System
 
@@ -47,11 +48,11 @@ class ResumableSweep(Generic[Kept]):
         cases: Gives the same cases each time that it is called.
     """
 
-    def __init__(self, cases: Callable[[], Iterable[Case]], form: ResultForm[Kept], journal: Journal) -> None:
+    def __init__(self, cases: Callable[[], Iterable[OperatorCase]], form: ResultForm[Kept], journal: Journal) -> None:
         self._cases = cases
         self._form = form
         self._journal = journal
-        self._missing = Extent()
+        self._missing = SweepSize()
         self._shared: dict[int, tuple[System, str]] = {}
         """What the keys of the cases of a system share, by its identity; the system, so that no other gets that."""
         self._places = array("q")
@@ -79,24 +80,25 @@ class ResumableSweep(Generic[Kept]):
         return self._form.json.validate_json(self._journal.record(self._places[index]))
 
     def predict(self, service: Service) -> Generator[tuple[int, CaseResult[Kept]]]:
-        """Predict the cases that are missing; (index, result), each as soon as it is in the journal."""
+        """Predict the missing cases and tolerate defects; (index, result), each as soon as it is in the journal."""
         keys: dict[int, str] = {}
-        with closing(sweep_numbered(self._numbered(keys), self._missing, self._form.keep, service)) as chunks:
+        fresh = sweep_numbered(self._numbered(keys), self._missing, self._form.keep, service, tolerant=True)
+        with closing(fresh) as chunks:
             for chunk in chunks:
                 records = [(keys.pop(index), self._form.json.dump_json(one)) for index, one in chunk]
                 for (index, _), place in zip(chunk, self._journal.append(records), strict=True):
                     self._places[index] = place
                 yield from chunk
 
-    def _numbered(self, keys: dict[int, str]) -> Iterator[tuple[int, Case]]:
+    def _numbered(self, keys: dict[int, str]) -> Iterator[tuple[int, OperatorCase]]:
         """The missing cases as they are sent to be predicted, whose keys are noted until they return."""
         for index, case in enumerate(self._cases()):
             if self._places[index] == MISSING:
                 keys[index] = self._key(case)
                 yield index, case
 
-    def _key(self, case: Case) -> str:
+    def _key(self, case: OperatorCase) -> str:
         system = case.system
         if id(system) not in self._shared:
             self._shared[id(system)] = system, key_of((self._form.names, system.content_hash))
-        return key_of((self._shared[id(system)][1], case.operator, case.options))
+        return key_of((self._shared[id(system)][1], case.workload.operator, case.workload.options))

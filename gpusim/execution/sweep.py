@@ -1,6 +1,8 @@
-"""Many independent predictions, on one process or several.
+"""Many independent predictions, on one process or several: the one way in which studies and commands predict.
 
-A case that cannot be predicted has a reason in place of a result, and the sweep goes on.
+An :class:`~gpusim.errors.InputError` is the reason of its case, which has no result, and the others go on. Any other
+error is a defect of gpusim. It is raised as it is, with a note that names the case; a sweep that tolerates defects goes
+on, and such an error is the reason of its case.
 """
 
 from __future__ import annotations
@@ -13,23 +15,19 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
-from gpusim.errors import InputError, one_line
+from gpusim.errors import InputError, defect_reason, one_line
+from gpusim.execution.cases import Case, CaseResult, Kept, OperatorWorkload, Predictable, naming
 from gpusim.execution.service import Service
 from gpusim.execution.store import remembering, shared_store
 from gpusim.files.interrupts import stop_received
-from gpusim.prediction.assembly import identity
-from gpusim.prediction.options import Options
-from gpusim.prediction.predict import predict
 from gpusim.prediction.ranked import Ranked, rank_together
-from gpusim.prediction.results import Result
 from gpusim.prediction.timing import Simulate
 from gpusim.progress import Progress, no_progress
-from gpusim.sim.drivers.choice import SAMPLED_S, compiling_pays, prefer_compiled
+from gpusim.sim.drivers.choice import compiling_pays, prefer_compiled
 from gpusim.sim.simulate import simulate
 from gpusim.system import System
-from gpusim.workloads.operators import Operator
 
-Kept = TypeVar("Kept")
+Predicted = TypeVar("Predicted")
 
 MOST_IN_CHUNK = 32
 """Cases sent to a worker together, at most: some tenths of a second, for smooth progress and quick interrupts."""
@@ -41,132 +39,136 @@ FEW = 16
 """So many quick cases are done before a worker has started."""
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One prediction to make."""
-
-    system: System
-    operator: Operator
-    options: Options
-
-    def identity(self) -> dict[str, Any]:
-        """What a result repeats of its case."""
-        options = {name: getattr(self.options, name) for name in ("detail", "l2", "load", "operands")}
-        return {"arch": self.system.gpu.name, **identity(self.operator), **options}
-
-
-@dataclass(frozen=True, slots=True)
-class CaseResult(Generic[Kept]):
-    """What is kept of a prediction, or the reason that there is none."""
-
-    result: Kept | None
-    reason: str
-    """One line; empty where there is a result."""
-    seconds: float
-    """Wall time of this prediction."""
-    traceback: str = ""
-    """Of an error that is a defect of gpusim; empty where the input is the reason."""
-
-
 @dataclass(slots=True)
-class Extent:
-    """What has to be known of all cases of a sweep before it starts."""
+class SweepSize:
+    """How large a sweep is: what has to be known of all its cases before it starts."""
 
     systems: dict[int, System] = field(default_factory=dict)
     """By identity; many cases share one."""
     quick: int = 0
     """Cases that take milliseconds."""
-    sampled: int = 0
-    """Those of them that are simulated."""
-    full: int = 0
-    """Cases of detail ``full``, which may take minutes."""
+    slow: int = 0
+    """Cases that may take minutes."""
+    reference_s: float = 0.0
+    """Time that the launches of all cases take the reference driver."""
 
     @property
     def count(self) -> int:
         """Number of cases."""
-        return self.quick + self.full
+        return self.quick + self.slow
 
-    def add(self, case: Case) -> None:
+    def add(self, case: Case[Predictable[Any]]) -> None:
         """Take a case into account."""
         self.systems.setdefault(id(case.system), case.system)
-        if case.options.detail == "full":
-            self.full += 1
-        else:
-            self.quick += 1
-            self.sampled += case.options.detail == "sampled"
+        self.quick += case.workload.is_quick
+        self.slow += not case.workload.is_quick
+        self.reference_s += case.workload.reference_s
 
 
-_Chunk = list[tuple[int, int, Operator, Options]]
+_Chunk = list[tuple[int, int, Predictable[Predicted]]]
 """Cases with their index, and the number of their system in place of the system."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Context(Generic[Kept]):
+class _Context(Generic[Predicted, Kept]):
     """What all chunks of a sweep share."""
 
     systems: tuple[System, ...]
-    keep: Callable[[Result], Kept]
+    keep: Callable[[Predicted], Kept]
     cache: bool
     compiled: bool
-    """Its launches are played compiled."""
+    """Its launches are simulated by the compiled driver."""
+    tolerant: bool
+    """It goes on after defects."""
+    progress: Progress | None = None
+    """Of the simulation of a single case, in this process."""
 
 
-def sweep(cases: Sequence[Case], service: Service = Service()) -> Generator[tuple[int, CaseResult[Result]]]:
-    """Predict each case; (index of the case, result), each as soon as it is known.
+def predict_all(
+    cases: Sequence[Case[Predictable[Predicted]]],
+    service: Service = Service(),
+    progress: Progress = no_progress,
+    *,
+    tolerant: bool = False,
+) -> list[CaseResult[Predicted]]:
+    """The result or the reason of each case, in their order; they do not depend on the service.
 
-    The results do not depend on the service.
+    Args:
+        progress: Called with the number of cases done, or, for a single case, during its simulation.
+        tolerant: Whether to go on after a defect.
     """
-    extent = Extent()
-    for case in cases:
-        extent.add(case)
-    with closing(sweep_numbered(enumerate(cases), extent, whole, service)) as chunks:
+    found: dict[int, CaseResult[Predicted]] = {}
+    of_one = progress if len(cases) == 1 and not service.cluster else None
+    swept = sweep_numbered(
+        enumerate(cases), _size_of(cases), whole, service, tolerant=tolerant, progress_of_case=of_one
+    )
+    with closing(swept) as chunks:
+        for chunk in chunks:
+            found.update(chunk)
+            if not of_one:
+                progress(len(found), len(cases))
+    return [found[index] for index in range(len(cases))]
+
+
+def predict_one(case: Case[Predictable[Predicted]]) -> Predicted:
+    """The result of a case.
+
+    Raises:
+        InputError: there is none.
+    """
+    (case_result,) = predict_all([case])
+    return case_result.or_raise()
+
+
+def sweep(
+    cases: Sequence[Case[Predictable[Predicted]]], service: Service = Service()
+) -> Generator[tuple[int, CaseResult[Predicted]]]:
+    """Predict each case and tolerate defects; (index of the case, result), each as soon as it is known."""
+    with closing(sweep_numbered(enumerate(cases), _size_of(cases), whole, service, tolerant=True)) as chunks:
         for chunk in chunks:
             yield from chunk
 
 
-def predict_all(
-    cases: Sequence[Case], service: Service = Service(), progress: Progress = no_progress
-) -> list[CaseResult[Result]]:
-    """The results of :func:`sweep` in the order of the cases.
-
-    Raises:
-        RuntimeError: a prediction met a defect of gpusim; the text has its traceback.
-    """
-    found: dict[int, CaseResult[Result]] = {}
-    with closing(sweep(cases, service)) as case_results:
-        for index, case_result in case_results:
-            if case_result.traceback:
-                raise RuntimeError(f"{case_result.reason}\n{case_result.traceback}")
-            found[index] = case_result
-            progress(len(found), len(cases))
-    return [found[index] for index in range(len(cases))]
-
-
-def whole(result: Result) -> Result:
+def whole(result: Predicted) -> Predicted:
     """Keep all of a result."""
     return result
 
 
+def _size_of(cases: Iterable[Case[Predictable[Any]]]) -> SweepSize:
+    size = SweepSize()
+    for case in cases:
+        size.add(case)
+    return size
+
+
 def sweep_numbered(
-    cases: Iterable[tuple[int, Case]], extent: Extent, keep: Callable[[Result], Kept], service: Service
+    cases: Iterable[tuple[int, Case[Predictable[Predicted]]]],
+    size: SweepSize,
+    keep: Callable[[Predicted], Kept],
+    service: Service,
+    *,
+    tolerant: bool,
+    progress_of_case: Progress | None = None,
 ) -> Generator[list[tuple[int, CaseResult[Kept]]]]:
-    """As :func:`sweep`, several results at a time, of cases with their indices, which are generated as they are needed.
+    """Predict cases with their indices, which are generated as they are needed; several results at a time.
 
     Args:
-        extent: of these cases.
+        size: of these cases.
         keep: what is kept of a result; called in the process that predicted it, which imports it from its module.
+        tolerant: whether to go on after a defect.
+        progress_of_case: of a simulation in this process, which a single case has.
     """
-    size = max(1, min(MOST_IN_CHUNK, extent.quick // CHUNKS))
-    tasks = -(-extent.quick // size) + extent.full
-    if extent.quick <= FEW and extent.full <= 1:
-        tasks = min(1, extent.count)
-    numbers = {place: number for number, place in enumerate(extent.systems)}
+    in_chunk = max(1, min(MOST_IN_CHUNK, size.quick // CHUNKS))
+    tasks = -(-size.quick // in_chunk) + size.slow
+    if size.quick <= FEW and size.slow <= 1:
+        tasks = min(1, size.count)
+    numbers = {place: number for number, place in enumerate(size.systems)}
     chunks = (
-        [(index, numbers[id(case.system)], case.operator, case.options) for index, case in chunk]
-        for chunk in _chunks(cases, numbers, size)
+        [(index, numbers[id(case.system)], case.workload) for index, case in chunk]
+        for chunk in _chunks(cases, numbers, in_chunk)
     )
-    compiled = compiling_pays(SAMPLED_S * extent.sampled / max(1, service.jobs))
-    context = _Context(tuple(extent.systems.values()), keep, service.cache, compiled)
+    compiled = compiling_pays(size.reference_s / max(1, min(service.jobs, tasks)))
+    context = _Context(tuple(size.systems.values()), keep, service.cache, compiled, tolerant, progress_of_case)
     with (
         remembering() if service.cache and tasks else nullcontext(),
         service.executor(context, tasks) as executor,
@@ -176,44 +178,47 @@ def sweep_numbered(
 
 
 def _chunks(
-    cases: Iterable[tuple[int, Case]], numbers: Mapping[int, int], size: int
-) -> Iterator[list[tuple[int, Case]]]:
-    """Quick cases in chunks of a size, then those of detail ``full`` one by one, the longest first.
+    cases: Iterable[tuple[int, Case[Predictable[Predicted]]]], numbers: Mapping[int, int], size: int
+) -> Iterator[list[tuple[int, Case[Predictable[Predicted]]]]]:
+    """Quick cases in chunks of a size, then the slow ones one by one, the longest first.
 
     Of quick cases that follow each other, those of a system and data type come together: they are ranked at once.
     """
 
-    def alike(one: tuple[int, Case]) -> tuple[int, str, str, str]:
-        case = one[1]
-        return numbers[id(case.system)], case.operator.op, case.operator.dtype.value, case.options.l2
+    def alike(one: tuple[int, Case[Predictable[Predicted]]]) -> tuple[int, str, str, str]:
+        workload = one[1].workload
+        assert isinstance(workload, OperatorWorkload)  # nothing else is quick
+        operator = workload.operator
+        return numbers[id(one[1].system)], operator.op, operator.dtype.value, workload.options.l2
 
-    full: list[tuple[int, Case]] = []
+    slow: list[tuple[int, Case[Predictable[Predicted]]]] = []
 
-    def quick() -> Iterator[tuple[int, Case]]:
+    def quick() -> Iterator[tuple[int, Case[Predictable[Predicted]]]]:
         for one in cases:
-            if one[1].options.detail == "full":
-                full.append(one)
-            else:
+            if one[1].workload.is_quick:
                 yield one
+            else:
+                slow.append(one)
 
     following = quick()
     while near := sorted(islice(following, CHUNKS_NEAR * size), key=alike):
         yield from (near[start : start + size] for start in range(0, len(near), size))
-    full.sort(key=lambda one: one[1].operator.flops, reverse=True)
-    yield from ([one] for one in full)
+    slow.sort(key=lambda one: one[1].workload.flops, reverse=True)
+    yield from ([one] for one in slow)
 
 
-def _predict_chunk(context: _Context[Kept], chunk: _Chunk) -> list[tuple[int, CaseResult[Kept]]]:
+def _predict_chunk(context: _Context[Predicted, Kept], chunk: _Chunk[Predicted]) -> list[tuple[int, CaseResult[Kept]]]:
     if context.compiled:
         prefer_compiled()
-    cases = [Case(context.systems[number], operator, options) for _, number, operator, options in chunk]
+    cases = [Case(context.systems[number], workload) for _, number, workload in chunk]
     start = time.perf_counter()
     ranked = _ranked(cases)
     ranking_s = (time.perf_counter() - start) / len(cases)
-    store = shared_store() if context.cache else None
+    repeated = context.cache or any(case.workload.repeats_launches for case in cases)
+    store = shared_store(disk=context.cache) if repeated else None
     play = store.simulate if store else simulate
     results = [
-        (index, _run(case, context.keep, play, one, ranking_s))
+        (index, _predicted(context, case, play, one, ranking_s))
         for (index, *_), case, one in zip(chunk, cases, ranked, strict=True)
     ]
     if store:
@@ -221,36 +226,37 @@ def _predict_chunk(context: _Context[Kept], chunk: _Chunk) -> list[tuple[int, Ca
     return results
 
 
-def _ranked(cases: Sequence[Case]) -> Sequence[Ranked | None]:
+def _ranked(cases: Sequence[Case[Predictable[Any]]]) -> Sequence[Ranked | None]:
+    """The plans of operators that are ranked at once; None where a prediction ranks its own."""
+    operators = [
+        (case.system, case.workload.operator, case.workload.options)
+        for case in cases
+        if isinstance(case.workload, OperatorWorkload)
+    ]
     try:
-        return rank_together([(case.system, case.operator, case.options) for case in cases])
+        return rank_together(operators) if len(cases) == len(operators) > 1 else [None] * len(cases)
     except Exception:
         if stop_received():
             raise
         return [None] * len(cases)  # the case that it is due to says so itself
 
 
-def run_case(case: Case) -> CaseResult[Result]:
-    """Predict one case."""
-    return _run(case, whole, simulate)
-
-
-def _run(
-    case: Case,
-    keep: Callable[[Result], Kept],
+def _predicted(
+    context: _Context[Predicted, Kept],
+    case: Case[Predictable[Predicted]],
     play: Simulate,
-    ranked: Ranked | None = None,
-    ranking_s: float = 0.0,
+    ranked: Ranked | None,
+    ranking_s: float,
 ) -> CaseResult[Kept]:
-    """Predict a case, whose ranking took some time already."""
+    """The result of a case, whose ranking took some time already."""
     start = time.perf_counter() - ranking_s
     try:
-        kept = keep(predict(case.system, case.operator, case.options, simulate=play, ranked=ranked))
+        with naming(case):
+            kept = context.keep(case.workload.predict(case.system, play, ranked, context.progress))
     except InputError as error:
         return CaseResult(None, one_line(str(error)), time.perf_counter() - start)
     except Exception as error:
-        if stop_received():  # which an extension module may have turned into an error of its own
+        if stop_received() or not context.tolerant:  # an extension module may have turned a signal into its own error
             raise
-        reason = one_line(f"{type(error).__name__}: {error} (a defect of gpusim)")
-        return CaseResult(None, reason, time.perf_counter() - start, traceback.format_exc())
+        return CaseResult(None, defect_reason(error), time.perf_counter() - start, traceback.format_exc())
     return CaseResult(kept, "", time.perf_counter() - start)

@@ -142,8 +142,20 @@ def outcome(function: Callable[[Any, Any], object], context: object, task: objec
     try:
         return function(context, task), None
     except Exception as error:  # noqa: BLE001 -- raised again in the parent
-        error.add_note("".join(traceback.format_exception(error)))
-        return None, error
+        return None, _sendable(error)
+
+
+def _sendable(error: Exception) -> Exception:
+    """An error with its traceback as a note; of a common type where a pickle cannot hold it."""
+    trace = "".join(traceback.format_exception(error))
+    try:
+        sent: Exception = pickle.loads(pickle.dumps(error))  # noqa: S301 -- made here
+    except Exception:  # noqa: BLE001 -- whatever the class of the error does when it is made again
+        sent = RuntimeError(f"{type(error).__name__}: {error}")
+        for note in getattr(error, "__notes__", ()):
+            sent.add_note(note)
+    sent.add_note(trace)
+    return sent
 
 
 def _end_with_parent() -> None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from gpusim.execution.sweep import Case
+from gpusim.execution.cases import Case, OperatorCase, OperatorWorkload
 from gpusim.experiment.model_run import ModelRun, Script
 from gpusim.experiment.stated import Figure, SourcedFigure, Stated
 from gpusim.expression import FIGURES, parsed
@@ -97,7 +97,7 @@ class ClaimsExperiment:
     content: ClaimsFile
     specs: Mapping[str, Spec]
     """By the name of the run."""
-    cases: Mapping[str, Case]
+    cases: Mapping[str, OperatorCase]
     """Of single operators, by the name of the run."""
 
     @property
@@ -144,11 +144,11 @@ def load_claims(
     return ClaimsExperiment(file.path.stem, file, tuple(overrides), content, specs, cases)
 
 
-def _case(spec: Spec, values: Mapping[str, Any]) -> Case:
+def _case(spec: Spec, values: Mapping[str, Any]) -> OperatorCase:
     """The prediction of an operator, from its values and those of its options."""
     options = {name: value for name, value in values.items() if name in Options.__dataclass_fields__}
     operator = parse_operator({name: value for name, value in values.items() if name not in options})
-    return Case(spec.system, operator, Options(**options))
+    return Case(spec.system, OperatorWorkload(operator, Options(**options)))
 
 
 def _check_names(expression: str, runs: Mapping[str, RunEntry]) -> None:

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from gpusim.evidence.measured import MeasuredRow, read_measured
-from gpusim.execution.sweep import Case
+from gpusim.execution.cases import Case, OperatorCase, OperatorWorkload
 from gpusim.experiment.comparison import Row
 from gpusim.experiment.gpus import ExperimentGpu
 from gpusim.experiment.plot_pages import page_count
@@ -40,7 +40,7 @@ class ExperimentCase:
     label: str
     gpu: str
     """Label of the GPU."""
-    case: Case
+    case: OperatorCase
     mode: str = ""
     """Name of the math-mode question, where the data type follows from one."""
     mathmode: MathMode | None = None
@@ -50,7 +50,7 @@ class ExperimentCase:
 
     def row(self) -> Row:
         """The part of the result row that is known before prediction, with a time of 1 us."""
-        columns, options = self.case.operator.columns, self.case.options
+        columns, options = self.case.workload.operator.columns, self.case.workload.options
         place = {"gpu": self.gpu, **self.gpu_columns, "group": self.group, "label": self.label, "mathmode": self.mode}
         shape = {name: columns[name] for name in ("batch", "m", "n", "k", "dtype", "sparsity", "layout")}
         return {**place, **shape, "detail": options.detail, "l2": options.l2, "time_us": 1.0}
@@ -118,7 +118,7 @@ class Experiment:
             gemm = Gemm(m, n, k, dtype, batch, layout, sparsity, sums, content.order, content.output_dtype)
             group = entry.group or ("square" if entry.square else "")
             options = Options(detail, l2, entry.kernel, content.load, operands=content.operands)
-            case = Case(gpu.spec.system, gemm, options)
+            case = Case(gpu.spec.system, OperatorWorkload(gemm, options))
             yield ExperimentCase(index, group, entry.label, label, case, mode, mathmode, gpu.columns)
 
     def _types(self, index: int, entry: GemmCases) -> list[dict[str, _Type]]:
@@ -162,7 +162,7 @@ class Experiment:
             names = (*spec.gpu.aliases, *spec.gpu.short_names)
             by_name |= {name.lower(): by_name[spec.gpu.name.lower()] for name in names}
         by_name |= {board.lower(): label for board, label in overlay.stand_in.items()}
-        dtypes = self.content.dtypes or {case.case.operator.dtype for case in self.cases()}
+        dtypes = self.content.dtypes or {case.case.workload.operator.dtype for case in self.cases()}
         for row in read_measured(self.file.path.parent / overlay.file):
             label = by_name.get(row.gpu.lower())
             if label and isinstance(row.operator, Gemm) and row.dtype in dtypes:

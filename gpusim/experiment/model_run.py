@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveInt
 
+from gpusim.execution.models import ModelWorkload
 from gpusim.files.checked_document import Part
 from gpusim.models.loading import load_model
 from gpusim.models.policy import (
@@ -21,6 +22,7 @@ from gpusim.models.policy import (
     version_in,
 )
 from gpusim.record import Version, as_list
+from gpusim.step.options import StepOptions
 
 _Precisions = Annotated[tuple[Precision, ...], BeforeValidator(as_list)]
 
@@ -97,6 +99,19 @@ class ModelRun(Part):
     def waits(self) -> bool:
         """Whether the host waits for the end of each step."""
         return self.mode == "inference" or self.script.waits
+
+    def workload(self, gpu: str) -> ModelWorkload:
+        """The step on a GPU, which names the node of several ones."""
+        options = StepOptions(
+            accumulation=self.passes,
+            sums_each_pass=self.script.sums_each_pass,
+            delays_sums=self.script.delays_sums,
+            divides_sums=self.script.divides_sums,
+            graphs=self.graphs,
+            synchronised=self.waits,
+            framework=self.script.container,
+        )
+        return ModelWorkload(self.model, self.policy, options, self.sizes, gpus=self.gpus, node=gpu)
 
     def check(self) -> None:
         """Check the model, its sizes and the policy.

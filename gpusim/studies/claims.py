@@ -7,17 +7,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gpusim.errors import InputError
+from gpusim.execution.cases import Case, OperatorCase
 from gpusim.execution.journal import journal_in
 from gpusim.execution.service import Service
-from gpusim.execution.sweep import Case
+from gpusim.execution.sweep import predict_all, predict_one
 from gpusim.experiment.claims import Claim, ClaimsExperiment
 from gpusim.experiment.comparison import Row
 from gpusim.expression import FIGURES, value_of
 from gpusim.files.outputs import check_places, staging, write_csv
-from gpusim.prediction.predict import predict
 from gpusim.progress import Progress, no_progress
 from gpusim.studies.manifest import MANIFEST, manifest_inputs, output_files, write_manifest
-from gpusim.studies.models import case_of_run, predict_models
 from gpusim.studies.rows import write_results
 from gpusim.studies.run import Counts, Finished
 
@@ -42,7 +42,7 @@ def run_claims(
         for name, case in experiment.cases.items():
             try:
                 found = journal.once(case, partial(_figures, case))
-            except ValueError as error:
+            except InputError as error:
                 raise experiment.file.error(f"runs.{name}", str(error)) from None
             figures |= _named(name, found)
         figures |= _model_figures(experiment, service, progress)
@@ -55,17 +55,20 @@ def run_claims(
     return Finished(tuple(rows), (), written, journal.resumed, journal.damaged, Counts(len(rows)))
 
 
-def _figures(case: Case) -> dict[str, Any]:
+def _figures(case: OperatorCase) -> dict[str, Any]:
     """The figures of the prediction of an operator."""
-    return predict(case.system, case.operator, case.options).figures()
+    return predict_one(case).figures()
 
 
 def _model_figures(experiment: ClaimsExperiment, service: Service, progress: Progress) -> dict[str, float]:
     """The figures of all predictions of models."""
-    runs = {name: run for name, run in experiment.content.runs.items() if run.model is not None}
-    cases = [case_of_run(run.model, run.gpu) for run in runs.values() if run.model]
+    cases = {
+        name: Case(experiment.specs[name].system, run.model.workload(run.gpu))
+        for name, run in experiment.content.runs.items()
+        if run.model is not None
+    }
     figures: dict[str, float] = {}
-    for name, outcome in zip(runs, predict_models(cases, service, progress=progress), strict=True):
+    for name, outcome in zip(cases, predict_all(list(cases.values()), service, progress), strict=True):
         if outcome.result is None:
             raise experiment.file.error(f"runs.{name}", outcome.reason)
         figures |= _named(name, outcome.result.as_dict())

@@ -10,8 +10,9 @@ import numpy as np
 
 from gpusim.api import ArgumentError, GpuArguments, case, check_names, system_of
 from gpusim.errors import InputError
+from gpusim.execution.cases import CaseResult, OperatorCase
 from gpusim.execution.service import Service
-from gpusim.execution.sweep import Case, CaseResult, predict_all
+from gpusim.execution.sweep import predict_all
 from gpusim.prediction.results import Result, field_kinds
 from gpusim.system import System
 
@@ -68,7 +69,7 @@ def sweep(columns: Any, *, jobs: int = 1, cluster: str = "", **same: Any) -> Any
     return _with_columns(frame, added)
 
 
-def _case_of_row(index: int, row: Mapping[str, Any], systems: dict[str, System]) -> Case:
+def _case_of_row(index: int, row: Mapping[str, Any], systems: dict[str, System]) -> OperatorCase:
     """A row as a case; each GPU is loaded once."""
     given = {name: value for name, value in row.items() if not _is_missing(value)}
     of_gpu = {name: given.pop(name) for name in GpuArguments.__annotations__ if name in given}
@@ -133,12 +134,14 @@ def _with_columns(frame: Any, added: Mapping[str, np.ndarray[Any, Any]]) -> Any:
     return frame.with_columns(*new).to_native()
 
 
-def result_columns(cases: Sequence[Case], outcomes: Sequence[CaseResult[Result]]) -> dict[str, np.ndarray[Any, Any]]:
+def result_columns(
+    cases: Sequence[OperatorCase], outcomes: Sequence[CaseResult[Result]]
+) -> dict[str, np.ndarray[Any, Any]]:
     """Each field of the results that is a number or a text, and the reasons of skipped rows."""
     kinds = _figures()
     nothing = {name: EMPTY[kind] for name, kind in kinds.items()}
     rows = [
-        _given(outcome.result, nothing) if outcome.result else nothing | case.identity()
+        _given(outcome.result, nothing) if outcome.result else nothing | case.workload.identity(case.system)
         for case, outcome in zip(cases, outcomes, strict=True)
     ]
     columns = {name: np.array([row[name] for row in rows]) for name in kinds}

@@ -10,22 +10,13 @@ from typing import Any, Unpack
 
 from gpusim.api import Arguments, case
 from gpusim.execution.service import Service
+from gpusim.execution.sweep import predict_all
 from gpusim.prediction.results import Result, json_ready
 from gpusim.progress import Progress, no_progress
 from gpusim.report.formatting import energy_text, interval_text, time_text
 from gpusim.report.text_table import TextTable
 from gpusim.studies.prices import Prices, read_prices
-from gpusim.studies.workload import (
-    Board,
-    OperatorWorkload,
-    Predicted,
-    Question,
-    Workload,
-    interval_of,
-    predict_questions,
-    step_of,
-    total_us,
-)
+from gpusim.studies.workload import Board, Predicted, Workload, interval_of, step_of, total_us
 
 US_OF_HOUR = 3600e6
 
@@ -79,16 +70,16 @@ def compare_workload(
     Raises:
         SpecError: there is no such board.
     """
-    names = [board.spec.gpu.name for board in boards]
-    answers = predict_questions([Question(workload, board) for board in boards], service, progress)
+    cases = [board.case(workload) for board in boards]
     found: list[Compared] = []
     base_us = base_value = None
-    for name, answer in zip(names, answers, strict=True):
+    for one, outcome in zip(cases, predict_all(cases, service, progress), strict=True):
+        name, result = one.system.gpu.name, outcome.result
         price = prices.of(name) if prices else None
-        if answer.result is None:
-            found.append(Compared(name, price=price, reason=answer.reason))
+        if result is None:
+            found.append(Compared(name, price=price, reason=outcome.reason))
             continue
-        time_us = total_us(answer.result)
+        time_us = total_us(result)
         base_us = base_us or time_us
         value = 1.0 / (time_us * price) if price else None
         base_value = base_value or value
@@ -96,14 +87,14 @@ def compare_workload(
         found.append(
             Compared(
                 name,
-                step_of(answer.result),
+                step_of(result),
                 time_us,
                 base_us / time_us,
-                _bottleneck(answer.result),
-                *interval_of(answer.result),
-                _energy_mj(answer.result),
-                answer.result.memory_gib,
-                answer.result.fits,
+                _bottleneck(result),
+                *interval_of(result),
+                _energy_mj(result),
+                result.memory_gib,
+                result.fits,
                 price,
                 US_OF_HOUR * value if value and hourly else None,
                 value / base_value if value and base_value else None,
@@ -174,13 +165,13 @@ def compare(
     """
     if not archs:
         return []
-    one = case(archs[0], **arguments)
+    workload = case(archs[0], **arguments).workload
     arch_path = tuple(map(Path, arguments.get("arch_path", ())))
     boards = [
         Board(os.fspath(arch), arguments.get("overrides") or {}, arguments.get("cuda"), arch_path) for arch in archs
     ]
     read = read_prices(Path(prices), arch_path) if prices is not None else None
-    return compare_workload(OperatorWorkload(one.operator, one.options), boards, read, Service(jobs))
+    return compare_workload(workload, boards, read, Service(jobs))
 
 
 def _bottleneck(result: Predicted) -> str:

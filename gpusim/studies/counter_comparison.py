@@ -14,7 +14,8 @@ from typing import Any
 from gpusim.evidence.boards import board_of
 from gpusim.evidence.fields import MeasuredError
 from gpusim.evidence.measured import MeasuredRow, read_measured
-from gpusim.execution.sweep import Case, run_case
+from gpusim.execution.cases import Case, OperatorWorkload
+from gpusim.execution.sweep import predict_all
 from gpusim.prediction.options import Options
 from gpusim.report.formatting import bytes_text, shape_text, time_text
 from gpusim.report.text_table import TextTable
@@ -69,7 +70,8 @@ def _beside(row: MeasuredRow, arch: str | None, detail: str, arch_path: Sequence
     if operator is None:
         return compared
     spec = load_spec(arch, arch_path) if arch else _board(row, arch_path)
-    case_result = run_case(Case(spec.system, operator, Options(detail, row.l2, None, "burst")))
+    case = Case(spec.system, OperatorWorkload(operator, Options(detail, row.l2, None, "burst")))
+    (case_result,) = predict_all([case], tolerant=True)
     if case_result.result is None:
         return {**compared, "skipped": case_result.reason}
     metrics = case_result.result.nsight_metrics()

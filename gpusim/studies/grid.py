@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
 from gpusim.api import case
 from gpusim.errors import InputError
+from gpusim.execution.cases import OperatorCase
 from gpusim.execution.service import Service
-from gpusim.execution.store import remembering
-from gpusim.execution.sweep import Case, predict_all
-from gpusim.prediction.predict import predict
+from gpusim.execution.sweep import predict_all
 from gpusim.prediction.results import Result
-from gpusim.prediction.selection import UnsupportedError
 from gpusim.progress import Progress, no_progress
 from gpusim.specs import load_spec
 from gpusim.specs.design_points import design_points
@@ -26,7 +25,7 @@ MOST_CASES = 10_000
 class GridCase(NamedTuple):
     """One prediction to make."""
 
-    case: Case
+    case: OperatorCase
     values: Mapping[str, Any]
     """Values of the spec that vary between the GPUs, by key path."""
 
@@ -63,19 +62,14 @@ def grid(
     ]
 
 
-def predict_grid(cases: Sequence[Case], service: Service = Service(), progress: Progress = no_progress) -> list[Result]:
-    """The result of every case; the progress of a single one is that of its simulation.
+def predict_grid(
+    cases: Sequence[OperatorCase], service: Service = Service(), progress: Progress = no_progress
+) -> list[Result]:
+    """The result of every case.
 
     Raises:
-        UnsupportedError: A GPU cannot run one of them: the first.
+        InputError: A GPU cannot run one of them: the first.
     """
-    if len(cases) == 1:
-        (only,) = cases
-        with remembering(disk=service.cache and only.options.detail == "full") as store:  # others take milliseconds
-            return [predict(only.system, only.operator, only.options, progress=progress, simulate=store.simulate)]
-    results = []
-    for one in predict_all(cases, service, progress):
-        if one.result is None:
-            raise UnsupportedError(one.reason)
-        results.append(one.result)
-    return results
+    if len(cases) == 1 and cases[0].workload.is_quick:
+        service = replace(service, cache=False)  # to open the store would take longer
+    return [one.or_raise() for one in predict_all(cases, service, progress)]

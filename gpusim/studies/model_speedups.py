@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from gpusim import figures
+from gpusim.execution.cases import Case
 from gpusim.execution.service import Service
+from gpusim.execution.sweep import predict_all
 from gpusim.experiment.comparison import Row
 from gpusim.experiment.model_speedups import ModelSpeedups, SpeedupCase
 from gpusim.files.outputs import check_places, output_folder, staging
 from gpusim.progress import Progress, no_progress
 from gpusim.step.model import ModelResult
 from gpusim.studies.manifest import MANIFEST, manifest_inputs, output_files, write_manifest
-from gpusim.studies.models import case_of_run, predict_models
 from gpusim.studies.rows import write_results
 from gpusim.studies.run import Counts, Finished
 
@@ -35,9 +37,13 @@ def run_model_speedups(
     inputs = manifest_inputs(experiment, command)
     check_places(out, [MANIFEST, *experiment.output_files()], MANIFEST)
     cases = list(experiment.cases())
-    asked = [case_of_run(run, gpu) for case in cases for run, gpu in zip(case.runs, case.boards, strict=True)]
+    asked = [
+        Case(experiment.specs[gpu].system, replace(run.workload(gpu), arch_path=tuple(arch_path)))
+        for case in cases
+        for run, gpu in zip(case.runs, case.boards, strict=True)
+    ]
     with output_folder(out):
-        outcomes = iter(predict_models(asked, service, arch_path, progress))
+        outcomes = iter(predict_all(asked, service, progress))
         rows = []
         for case in cases:
             pair = [next(outcomes), next(outcomes)]

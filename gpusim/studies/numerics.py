@@ -68,9 +68,9 @@ def execute_product(
     k = _extent("k", sizes["k"], ((*a, 1), (*b, 0)))
     m, n = _extent("m", sizes["m"], ((*a, 0),)), _extent("n", sizes["n"], ((*b, 1),))
     one = case(load_system(arch, **of_gpu), m=m, n=n, k=k, **arguments)
-    gemm = one.operator
+    gemm = one.workload.operator
     assert isinstance(gemm, Gemm)  # sizes with a k
-    planned = ranked_plans(one.system, gemm, one.options)[0].plan
+    planned = ranked_plans(one.system, gemm, one.workload.options)[0].plan
     scaling = sample.scaling
     if scaling == "auto":
         scaling = "amax" if gemm.dtype.format.is_integer else "none"

@@ -14,8 +14,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from gpusim.execution.cases import CaseResult
 from gpusim.execution.resumable import ResultForm
-from gpusim.execution.sweep import CaseResult
 from gpusim.experiment.comparison import Row
 from gpusim.experiment.definition import Experiment, ExperimentCase
 from gpusim.experiment.value_panels import GPU_NAME
@@ -91,12 +91,12 @@ def _kind_of_values(experiment: Experiment, name: str) -> type:
 
 def row_text(case: ExperimentCase, case_result: CaseResult[str]) -> str:
     """A line of CSV; without a result, only what is known of the case, and the error."""
-    gpu, operator = case.case.system.gpu, case.case.operator
+    gpu, operator = case.case.system.gpu, case.case.workload.operator
     rule = case.mathmode.rule if case.mathmode else ""
     place = (case.gpu, *case.gpu_columns.values(), case.group, case.label, case.mode, rule)
     figures = case_result.result
     if figures is None:
-        known = case.case.identity()
+        known = case.case.workload.identity(case.case.system)
         figures = csv_text(known.get(name, "") for name in FIGURES)
     output_bits = operator.output_bits if isinstance(operator, Gemm) else operator.dtype.bits
     rest = (gpu.dram.peak_bandwidth_gb_per_s, operator.dtype.bits, output_bits, case_result.reason)

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from gpusim import figures
+from gpusim.errors import DefectError
+from gpusim.execution.cases import CaseResult
 from gpusim.execution.journal import Journal, journal_in
 from gpusim.execution.resumable import ResumableSweep
 from gpusim.execution.service import Service
-from gpusim.execution.sweep import CaseResult
 from gpusim.experiment.comparison import Row
 from gpusim.experiment.definition import Experiment, ExperimentCase, MeasuredPoint, TrainingExperiment
 from gpusim.experiment.loading import AnyExperiment
@@ -136,7 +137,8 @@ class _Failures:
     def said(self, out: Path) -> str:
         """Where the reasons are, and the first; empty where there are none."""
         place = f"see '{out / TRACEBACKS}'" if self.defects else "see the column 'error'"
-        return f"{place}; the first: {self.first}" if self.count else ""
+        asked = "; please report the defects with that file" if self.defects else ""
+        return f"{place}; the first: {self.first}{asked}" if self.count else ""
 
 
 def _write_results(experiment: Experiment, sweep: ResumableSweep[str], folder: Path) -> tuple[Counts, _Failures]:
@@ -173,9 +175,11 @@ def _lines(
 
 def _nothing_predicted(failures: _Failures, sweep: ResumableSweep[str]) -> Exception:
     """The error of an experiment without a result: that of the first case."""
-    if failures.defects:
-        return RuntimeError(f"{failures.first}\n{sweep.case_result(failures.defects[0]).traceback}")
-    return SpecError(failures.first)
+    if not failures.defects:
+        return SpecError(failures.first)
+    error = DefectError(failures.first)
+    error.add_note(sweep.case_result(failures.defects[0]).traceback)
+    return error
 
 
 def _shown_rows(experiment: Experiment, table: Path) -> list[Row]:

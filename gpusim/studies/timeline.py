@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpusim.errors import InputError
-from gpusim.execution.sweep import Case
+from gpusim.execution.cases import OperatorCase, naming
 from gpusim.prediction.predict import predict
 from gpusim.prediction.results import Result
 from gpusim.progress import Progress, no_progress
@@ -29,21 +29,24 @@ class RecordedRun:
     """Cycles of periods that were extrapolated."""
 
 
-def record_timeline(case: Case, out: Path, limit: int = MOST_EVENTS, progress: Progress = no_progress) -> RecordedRun:
+def record_timeline(
+    case: OperatorCase, out: Path, limit: int = MOST_EVENTS, progress: Progress = no_progress
+) -> RecordedRun:
     """Predict a case and write the timeline of one SM: its warps, pipes, ports and links.
 
     Raises:
         InputError: ``bound`` simulates nothing, or the file cannot be written.
         UnsupportedError: The GPU cannot run the case.
     """
-    if case.options.detail == "bound":
+    if case.workload.options.detail == "bound":
         raise InputError("detail: 'bound' simulates nothing; a timeline needs 'sampled' or 'full'")
     if out.exists() and not out.is_file():
         raise InputError(f"{out}: is a folder or a device; name a file")
     if not out.parent.is_dir():
         raise InputError(f"{out}: no folder {out.parent}")
     recorder = Recorder(limit)
-    result = predict(case.system, case.operator, case.options, recorder, progress)
+    with naming(case):
+        result = predict(case.system, case.workload.operator, case.workload.options, recorder, progress)
     try:
         write_timeline(out, result, recorder)
     except OSError as error:

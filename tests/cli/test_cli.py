@@ -194,16 +194,19 @@ def test_wrong_input_is_refused_in_one_line(command: RunGpusim, change: tuple[st
     assert problem in refused(command("gemm", *(word for pair in question.items() for word in pair)))
 
 
-def test_our_own_mistakes_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpusim import cli
-    from gpusim.studies import grid
-
+def test_our_own_mistakes_are_one_line_and_not_said_to_be_wrong_input(
+    command: RunGpusim, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: object, **__: object) -> None:
         raise ValueError("a mistake of ours")
 
-    monkeypatch.setattr(grid, "predict", broken)
+    monkeypatch.setattr("gpusim.specs.list_archs", broken)
     with pytest.raises(ValueError, match="a mistake of ours"):
-        _ = cli.run_cli(["gemm", "--arch", "t4", *SMALL])
+        _ = command("archs", "list")
+    monkeypatch.delenv("GPUSIM_TRACEBACK")
+    done = command("archs", "list")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("gpusim: ValueError: a mistake of ours (a defect of gpusim); please report it")
 
 
 # archs ------------------------------------------------------------------------------------------

@@ -172,7 +172,7 @@ def test_a_data_type_goes_by_the_names_of_frameworks_wherever_one_is_read(
     assert json.loads(ask(*question, "--dtype", name, "--format", "json")[1])["dtype"] == dtype
     experiment = tmp_path / "one.yaml"
     experiment.write_text(f"title: One\ngpus: [A100-SXM4-40GB]\ndtypes: [{name}]\ngemms: [{{square: 64}}]\n")
-    assert [case.case.operator.dtype for case in load_experiment(str(experiment)).cases()] == [Dtype(dtype)]
+    assert [case.case.workload.operator.dtype for case in load_experiment(str(experiment)).cases()] == [Dtype(dtype)]
     table = tmp_path / "runs.csv"
     table.write_text(
         "gpu,op,batch,m,n,k,dtype,acc_dtype,layout,sparsity,time_us,method,l2,kernel,source\n"

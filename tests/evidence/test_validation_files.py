@@ -118,7 +118,7 @@ def test_a_row_whose_prediction_meets_a_defect_is_counted_by_its_reason(
             raise KeyError("tile")
         return predict(system, operator, options, **others)
 
-    monkeypatch.setattr("gpusim.execution.sweep.predict", defective)
+    monkeypatch.setattr("gpusim.execution.cases.predict", defective)
     overall = validate([table]).as_dict()["overall"]
     assert overall["skip_reasons"]["KeyError: 'tile' (a defect of gpusim)"] == len(GPUS)
     assert overall["predicted"] == len(GPUS) * (len(SHAPES) - 1)

@@ -74,7 +74,7 @@ def test_sizes_that_make_no_sense_are_refused(given: object) -> None:
 def test_cases_are_every_combination_in_the_order_of_the_file(write: WriteExperiment) -> None:
     cases = list(load_experiment(write(SMALL)).cases())
     assert len(cases) == (3 + 2) * 2 * 2
-    first = [(case.gpu, case.case.operator.dtype.value, case.row()["m"], case.group) for case in cases[:5]]
+    first = [(case.gpu, case.case.workload.operator.dtype.value, case.row()["m"], case.group) for case in cases[:5]]
     assert first == [
         ("T4", "fp16", 128, "square"),
         ("A100-SXM4-40GB", "fp16", 128, "square"),
@@ -105,7 +105,8 @@ tables: speedup
 def test_a_math_mode_gives_each_gpu_the_type_that_its_rules_say(write: WriteExperiment) -> None:
     cases = load_experiment(write(MATH_MODE)).cases()
     found = {
-        (case.mode, case.gpu, case.case.operator.dtype.value, case.mathmode and case.mathmode.rule) for case in cases
+        (case.mode, case.gpu, case.case.workload.operator.dtype.value, case.mathmode and case.mathmode.rule)
+        for case in cases
     }
     volta, ampere = "V100-SXM2-16GB", "A100-SXM4-40GB"
     assert found == {
@@ -169,8 +170,8 @@ def test_types_or_a_math_mode_must_stand_somewhere(write: WriteExperiment) -> No
 def test_an_entry_has_its_own_types_and_kernel(write: WriteExperiment) -> None:
     text = SMALL.replace("label: flat,", "label: flat, dtypes: bf16, kernel: some_kernel,").replace("[T4, ", "[")
     flat = [case for case in load_experiment(write(text)).cases() if case.label == "flat"]
-    assert {case.case.operator.dtype.value for case in flat} == {"bf16"}
-    assert {case.case.options.kernel for case in flat} == {"some_kernel"}
+    assert {case.case.workload.operator.dtype.value for case in flat} == {"bf16"}
+    assert {case.case.workload.options.kernel for case in flat} == {"some_kernel"}
 
 
 def test_a_gpu_may_be_compared_with_itself_after_a_change(write: WriteExperiment) -> None:
@@ -386,7 +387,7 @@ def test_a_defect_fails_its_case_and_leaves_its_traceback(
         return predict(system, operator, options, **others)
 
     out = tmp_path / "out"
-    monkeypatch.setattr("gpusim.execution.sweep.predict", defective)
+    monkeypatch.setattr("gpusim.execution.cases.predict", defective)
     done = command("run", write(SMALL), "-o", out, "--jobs", "1")
     assert done.returncode == 1
     assert f"gpusim: 8 of 20 cases failed, see '{out / 'tracebacks.txt'}'; the first: " in done.stderr
@@ -548,7 +549,7 @@ def test_an_error_is_told_from_an_interrupt(write: WriteExperiment, tmp_path: Pa
 def test_a_gpu_may_run_some_of_the_data_types_only(write: WriteExperiment) -> None:
     text = SMALL.replace("gpus: [T4,", "gpus: [{gpu: T4, dtypes: fp16},")
     cases = load_experiment(write(text)).cases()
-    assert {(case.gpu, case.case.operator.dtype.value) for case in cases} == {
+    assert {(case.gpu, case.case.workload.operator.dtype.value) for case in cases} == {
         ("T4", "fp16"),
         ("A100-SXM4-40GB", "fp16"),
         ("A100-SXM4-40GB", "fp32"),

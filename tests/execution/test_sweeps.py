@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 import gpusim
+from gpusim.errors import DefectError
+from gpusim.execution.cases import Case, OperatorCase, OperatorWorkload
 from gpusim.execution.journal import JOURNAL, Journal
 from gpusim.execution.resumable import WHOLE, ResumableSweep
 from gpusim.execution.service import Service
-from gpusim.execution.sweep import Case, predict_all, run_case, sweep
+from gpusim.execution.sweep import predict_all, predict_one, sweep
 from gpusim.experiment.loading import load_experiment
 from gpusim.files.interrupts import stopping_signals
 from gpusim.numbers.formats import Dtype
@@ -28,7 +30,7 @@ T4 = gpusim.load_system("t4")
 BOUND = Options("bound")
 
 
-def products(count: int, options: Options = BOUND, dtype: str = "fp16") -> list[Case]:
+def products(count: int, options: Options = BOUND, dtype: str = "fp16") -> list[OperatorCase]:
     return [gpusim.api.case(T4, m=64 + m, n=64, k=64, dtype=dtype, detail=options.detail) for m in range(count)]
 
 
@@ -37,7 +39,7 @@ def test_a_sweep_gives_every_case_the_result_that_it_has_alone(count: int, jobs:
     cases = products(count)
     found = list(sweep(cases, Service(jobs)))
     assert sorted(index for index, _ in found) == list(range(count))
-    assert all(one.result == run_case(cases[index]).result for index, one in found)
+    assert all(one.result == predict_one(cases[index]) for index, one in found)
 
 
 def test_cases_of_a_system_and_type_reach_a_worker_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,13 +54,13 @@ def test_cases_of_a_system_and_type_reach_a_worker_together(monkeypatch: pytest.
     monkeypatch.setattr("gpusim.execution.sweep.CHUNKS", 8)
     systems = (T4, gpusim.load_system("v100"))
     mixed = [
-        Case(system, gpusim.Gemm(64 * (1 + number), 512, 512, dtype), BOUND)
+        Case(system, OperatorWorkload(gpusim.Gemm(64 * (1 + number), 512, 512, dtype), BOUND))
         for number in range(16)
         for dtype in (Dtype.FP16, Dtype.FP32)
         for system in systems
     ]
     found = dict(sweep(mixed))
-    assert [found[index].result for index in range(len(mixed))] == [run_case(case).result for case in mixed]
+    assert [found[index].result for index in range(len(mixed))] == [predict_one(case) for case in mixed]
     assert together == [8] * 8
 
 
@@ -80,13 +82,14 @@ def defective(_system: System, operator: Operator, _options: Options, **_others:
 
 
 def test_a_defect_is_the_reason_of_its_case_in_one_line_with_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpusim.execution.sweep.predict", defective)
-    (case,) = products(1)
-    found = run_case(case)
+    monkeypatch.setattr("gpusim.execution.cases.predict", defective)
+    (found,) = predict_all(products(1), tolerant=True)
     assert found.reason == "ZeroDivisionError: of bmm in two lines (a defect of gpusim)"
     assert "raise ZeroDivisionError" in found.traceback
-    with pytest.raises(RuntimeError, match="raise ZeroDivisionError"):
-        predict_all([case])
+    assert found.traceback.endswith("in the prediction of bmm:64x64x64:fp16 on T4\n")
+    with pytest.raises(DefectError, match="of bmm in two lines") as caught:
+        found.or_raise()
+    assert caught.value.__notes__ == [found.traceback]
 
 
 def test_an_interrupt_that_an_extension_module_turned_into_an_error_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,16 +102,15 @@ def test_an_interrupt_that_an_extension_module_turned_into_an_error_stays_one(mo
             raise TypeError("cannot build the validator") from None
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    monkeypatch.setattr("gpusim.execution.sweep.predict", interrupted)
+    monkeypatch.setattr("gpusim.execution.cases.predict", interrupted)
     with pytest.raises(SystemExit), stopping_signals():
-        run_case(products(1)[0])
+        _ = predict_all(products(1), tolerant=True)
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
 def test_the_columns_of_a_row_are_the_figures_of_a_result() -> None:
-    result = run_case(products(1)[0]).result
-    assert result is not None
+    result = predict_one(products(1)[0])
     assert list(result.figures()) == list(FIGURES)
     assert {type(value) for value in result.figures().values()} == {int, float, bool, str, dict, list, type(None)}
 
@@ -116,7 +118,7 @@ def test_the_columns_of_a_row_are_the_figures_of_a_result() -> None:
 # With a journal ---------------------------------------------------------------------------------
 
 
-def resumable(cases: Sequence[Case], path: Path) -> ResumableSweep[gpusim.Result]:
+def resumable(cases: Sequence[OperatorCase], path: Path) -> ResumableSweep[gpusim.Result]:
     return ResumableSweep(lambda: cases, WHOLE, Journal(path))
 
 
@@ -130,7 +132,7 @@ def test_a_sweep_that_was_stopped_predicts_only_what_it_had_not_finished(tmp_pat
     assert {index for index, _ in again.resumed()} == set(done)
     fresh = [index for index, _ in again.predict(Service())]
     assert sorted([*done, *fresh]) == list(range(40))
-    expected = [run_case(case).result for case in cases]
+    expected = [predict_one(case) for case in cases]
     assert [again.case_result(index).result for index in range(40)] == expected
     assert [resumable(cases, path).case_result(index).result for index in range(40)] == expected
 
@@ -140,7 +142,7 @@ def test_a_journal_knows_a_case_by_its_content_wherever_it_stands(tmp_path: Path
     for _ in resumable(cases, tmp_path / JOURNAL).predict(Service()):
         pass
     other = gpusim.load_system("t4", overrides={"sm.count": 41})
-    changed = [Case(other, one.operator, one.options) for one in cases]
+    changed = [Case(other, one.workload) for one in cases]
     moved = resumable([*changed, *reversed(cases)], tmp_path / JOURNAL)
     assert [index for index, _ in moved.resumed()] == [5, 6, 7, 8, 9]
 
@@ -161,8 +163,8 @@ def peak_bytes(rows: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     sizes = f"[{{m: '1:{rows // 20}', n: [8, 16, 24, 32, 40, 48, 56, 64, 72, 80], k: [8, 16]}}]"
     path.write_text(f"title: Many\ngpus: [T4]\ndtypes: fp16\ndetail: bound\ngemms: {sizes}\n", encoding="utf-8")
     (known,) = products(1)
-    result = run_case(known).result
-    monkeypatch.setattr("gpusim.execution.sweep.predict", lambda *_, **_options: result)
+    result = predict_one(known)
+    monkeypatch.setattr("gpusim.execution.cases.predict", lambda *_, **_options: result)
     monkeypatch.setattr("gpusim.studies.run.can_write_parquet", lambda: False)  # which reads the CSV in pieces of a MiB
     experiment = load_experiment(str(path))
     tracemalloc.start()

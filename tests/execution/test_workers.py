@@ -12,7 +12,7 @@ import time
 
 import pytest
 from conftest import environment
-from worker_tasks import divide, end, sleep
+from worker_tasks import divide, end, fail, sleep
 
 from gpusim.execution.workers import WorkerLostError, Workers
 
@@ -41,6 +41,12 @@ def test_an_error_in_a_worker_is_raised_here_with_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError, match="division by zero") as caught, Workers(2, 1) as workers:
         _ = list(workers.run(divide, [1, 0]))
     assert "return number / by" in "".join(caught.value.__notes__)
+
+
+def test_an_error_that_no_pickle_holds_is_raised_here_by_its_name() -> None:
+    with pytest.raises(RuntimeError, match="UnlikeOthersError: task 3") as caught, Workers(2, None) as workers:
+        _ = list(workers.run(fail, [3]))
+    assert "raise UnlikeOthersError" in "".join(caught.value.__notes__)
 
 
 @pytest.mark.parametrize("context", [None, LARGE], ids=["small", "more than a pipe holds"])

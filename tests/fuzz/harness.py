@@ -12,6 +12,7 @@ import contextlib
 import io
 import json
 import multiprocessing
+import os
 import resource
 import signal
 import traceback
@@ -36,6 +37,8 @@ SHOWN_CHARACTERS = 400
 MEASURED_HEADER = "gpu,op,batch,m,n,k,dtype,acc_dtype,layout,sparsity,time_us,method,l2,kernel,source"
 """Columns of the measured tables that drivers write."""
 FORK = multiprocessing.get_context("fork")
+
+os.environ["GPUSIM_TRACEBACK"] = "1"  # or a defect would be one line and status 1, as what is outside a request
 
 
 @dataclass

@@ -192,7 +192,7 @@ def _measured(experiment: Experiment) -> list[MeasuredPoint]:
     """A measured run for some of the cases, on a sister board."""
     found = []
     for index, case in enumerate(experiment.cases()):
-        gemm = case.case.operator
+        gemm = case.case.workload.operator
         if index % 3 == 0 and isinstance(gemm, Gemm) and gemm.sparsity == "dense":
             shape = (gemm.batch, gemm.m, gemm.n, gemm.k, Dtype(gemm.dtype), "", gemm.layout, gemm.sparsity)
             row = MeasuredRow("runs.csv", index + 2, "sister-board", "gemm", *shape, 3.0 + index, "graph", "cold")

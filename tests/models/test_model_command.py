@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,11 @@ from gpusim.cli import run_cli
 from gpusim.errors import InputError
 from gpusim.evidence.end_to_end import read_steps
 from gpusim.evidence.fields import MeasuredError
+from gpusim.execution.cases import Case, CaseResult
+from gpusim.execution.models import GenerationWorkload, ModelWorkload
+from gpusim.execution.sweep import predict_one
 from gpusim.models.policy import Policy
-from gpusim.studies.models import ModelCase, ModelOutcome, footprint, predict_generations, predict_models
+from gpusim.specs import load_spec
 from gpusim.studies.validation.end_to_end import WHOLE_MODELS
 from gpusim.studies.validation.kinds import kind_of
 from gpusim.studies.validation.session import OPERATORS
@@ -172,8 +176,7 @@ def test_what_does_not_fit_is_said_before_anything_is_predicted(
     def predicted(*_: object) -> None:
         raise InputError("the prediction begins")
 
-    monkeypatch.setattr("gpusim.studies.models.predict_models", predicted)
-    monkeypatch.setattr("gpusim.studies.models.predict_generations", predicted)
+    monkeypatch.setattr("gpusim.execution.sweep.predict_all", predicted)
     status, out, said = command(capsys, *asked)
     before, begun = said.splitlines()
     assert (status, out, begun) == (2, "", "gpusim: the prediction begins")
@@ -185,7 +188,7 @@ def test_what_does_not_fit_is_said_before_anything_is_predicted(
 def test_each_case_that_does_not_fit_is_named_and_others_are_not(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpusim.studies.models.predict_models", lambda *_: [ModelOutcome(None, "stopped")])
+    monkeypatch.setattr("gpusim.execution.sweep.predict_all", lambda *_: [CaseResult(None, "stopped", 0.0)])
     asked = ("bert_large", "--arch", "t4", "--arch", "a100-sxm4-80gb", "--precision", "fp32", "--precision", "amp-fp16")
     _, _, said = command(capsys, *asked, "--batch", "24", "--seq-len", "512")
     lines = [line.split(" needs ")[0] + line[-6:] for line in said.splitlines()[:-1]]
@@ -194,26 +197,29 @@ def test_each_case_that_does_not_fit_is_named_and_others_are_not(
     assert replaced == "gpusim: stopped\n"
 
 
+SMALL_BERT = ModelWorkload("bert_base", sizes={"batch": 2, "seq_len": 64})
+
+
 @pytest.mark.parametrize(
-    ("case", "generated"),
+    ("gpu", "step"),
     [
-        (ModelCase("bert_base", "t4", sizes={"batch": 2, "seq_len": 64}), 0),
-        (ModelCase("bert_base", "v100-sxm2-16gb", sizes={"batch": 2, "seq_len": 64}, gpus=4), 0),
-        (ModelCase("bert_base", "v100-sxm2-16gb", sizes={"batch": 2, "seq_len": 64}, gpus=4, parallel="tensor"), 0),
-        (ModelCase("bert_base", "v100-sxm2-16gb", sizes={"batch": 2, "seq_len": 64}, gpus=4, parallel="pipeline"), 0),
-        (ModelCase("gpt2_large", "t4", Policy(mode="inference"), sizes={"batch": 1, "seq_len": 64}), 8),
+        ("t4", SMALL_BERT),
+        ("v100-sxm2-16gb", replace(SMALL_BERT, gpus=4)),
+        ("v100-sxm2-16gb", replace(SMALL_BERT, gpus=4, parallel="tensor")),
+        ("v100-sxm2-16gb", replace(SMALL_BERT, gpus=4, parallel="pipeline")),
     ],
 )
-def test_the_memory_said_before_a_prediction_is_that_of_the_prediction(case: ModelCase, generated: int) -> None:
-    if generated:
-        (generation,) = predict_generations([case], generated)
-        result = generation.tokens[-1]
-    else:
-        (outcome,) = predict_models([case])
-        assert outcome.result is not None, outcome.reason
-        result = outcome.result
-    said = footprint(case, generated=generated)
+def test_the_memory_said_before_a_prediction_is_that_of_the_prediction(gpu: str, step: ModelWorkload) -> None:
+    system = load_spec(gpu).system
+    said, result = step.footprint(system), predict_one(Case(system, step))
     assert (said.needed_gib, said.fits) == (result.memory_gib, result.fits)
+
+
+def test_the_memory_said_before_a_text_is_generated_is_that_of_its_last_token() -> None:
+    prompt = ModelWorkload("gpt2_large", Policy(mode="inference"), sizes={"batch": 1, "seq_len": 64})
+    system, text = load_spec("t4").system, GenerationWorkload(prompt, 8)
+    said, last = text.footprint(system), predict_one(Case(system, text)).tokens[-1]
+    assert (said.needed_gib, said.fits) == (last.memory_gib, last.fits)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from conftest import RunGpusim, refused
 from gpusim.experiment.loading import open_experiment
 from gpusim.experiment.model_run import ModelRun, Script
 from gpusim.experiment.model_speedups import ModelSpeedups
-from gpusim.studies.models import case_of_run
 from gpusim.studies.validation.end_to_end import MODELS
 
 SMALL = """\
@@ -82,7 +81,7 @@ def test_a_script_decides_versions_layouts_updates_and_waits() -> None:
     runs = [
         ModelRun(model="gnmt_v2", precision="tf32", sizes={"batch": 128}, gpus=gpus, script=script) for gpus in (1, 8)
     ]
-    one, eight = (case_of_run(run, "A100-SXM4-40GB") for run in runs)
+    one, eight = (run.workload("A100-SXM4-40GB") for run in runs)
     assert (one.policy.version, one.policy.fused_optimizer, one.policy.layout) == ("1.7", False, "nchw")
     assert (one.options.framework, one.options.synchronised) == ("pytorch-20.06-py3", True)
     assert [case.options.accumulation for case in (one, eight)] == [8, 1]

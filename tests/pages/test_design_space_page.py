@@ -47,7 +47,10 @@ def kernels(layer: str, point: Point) -> list[tuple[str, int]]:
 def in_kernels_of(selected: Point, layer: str, point: Point) -> list[Result]:
     """The products of a layer on a GPU, in the kernels that are selected for another GPU."""
     pinned = zip(layer_cases(layer, point).values(), products(layer, selected), strict=True)
-    found = [predict(case.system, case.operator, replace(case.options, kernel=one.kernel)) for case, one in pinned]
+    found = [
+        predict(case.system, case.workload.operator, replace(case.workload.options, kernel=one.kernel))
+        for case, one in pinned
+    ]
     assert [one.split_k for one in found] == [one.split_k for one in products(layer, selected)]
     return found
 

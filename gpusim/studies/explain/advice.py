@@ -25,12 +25,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gpusim.execution.cases import CaseResult, OperatorWorkload
+from gpusim.execution.models import ModelWorkload
 from gpusim.models.policy import PolicyError, Precision, default_layout
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.results import Result
 from gpusim.step.model import ModelResult
 from gpusim.studies.explain.parts import Part
-from gpusim.studies.workload import Answer, ModelWorkload, OperatorWorkload, Predicted, Workload, total_us
+from gpusim.studies.workload import Predicted, Workload, total_us
 from gpusim.workloads.gemm import Gemm
 
 LEAST_GAIN = 0.01
@@ -91,7 +93,7 @@ def proposals(workload: Workload, result: Predicted, parts: Sequence[Part]) -> l
 
 
 def advice(
-    proposed: Sequence[Proposal], answers: Sequence[Answer], whole_us: float, *, fitting: bool = True
+    proposed: Sequence[Proposal], outcomes: Sequence[CaseResult[Predicted]], whole_us: float, *, fitting: bool = True
 ) -> tuple[Advice, ...]:
     """The proposals that are faster, the greatest gain first; of kernels only the best.
 
@@ -100,10 +102,10 @@ def advice(
         fitting: Whether the original fits into memory, as its changes then have to.
     """
     found: dict[str, Advice] = {}
-    for proposal, answer in zip(proposed, answers, strict=True):
-        if answer.result is None or (fitting and not answer.result.fits):
+    for proposal, outcome in zip(proposed, outcomes, strict=True):
+        if outcome.result is None or (fitting and not outcome.result.fits):
             continue
-        same_work_us = total_us(answer.result) / proposal.work
+        same_work_us = total_us(outcome.result) / proposal.work
         gain_us = whole_us - same_work_us
         if gain_us < LEAST_GAIN * whole_us:
             continue
@@ -163,17 +165,16 @@ def _fuller_wave(changed: Any, gemm: Gemm, result: Result, parts: Sequence[Part]
 
 
 def _of_model(workload: ModelWorkload, result: ModelResult, parts: Sequence[Part]) -> Iterator[Proposal]:
-    case = workload.case
-    policy = case.policy
+    policy = workload.policy
 
     def with_policy(rule: str, text: str, **values: Any) -> Iterator[Proposal]:
         with suppress(PolicyError):  # no such step
-            yield Proposal(rule, text, ModelWorkload(replace(case, policy=replace(policy, **values))))
+            yield Proposal(rule, text, replace(workload, policy=replace(policy, **values)))
 
     waiting = sum(part.share for part in parts if part.name == "host")
-    if not case.options.graphs and waiting >= LEAST_GAIN:
-        graphs = replace(case.options, graphs=True)
-        yield Proposal("CUDA graph", "Replay the step as a CUDA graph.", ModelWorkload(replace(case, options=graphs)))
+    if not workload.options.graphs and waiting >= LEAST_GAIN:
+        graphs = replace(workload.options, graphs=True)
+        yield Proposal("CUDA graph", "Replay the step as a CUDA graph.", replace(workload, options=graphs))
     if policy.fusion == "none":
         yield from with_policy("fusion", "Fuse chains of elementwise operators.", fusion="elementwise")
     if policy.attention == "eager":
@@ -184,4 +185,4 @@ def _of_model(workload: ModelWorkload, result: ModelResult, parts: Sequence[Part
         yield from with_policy("precision", text, precision=precision, layout=layout)
     batch = result.graph.sizes["batch"]
     text = f"Double the batch, {2 * batch} instead of {batch}, for the same number of items in all."
-    yield Proposal("batch", text, ModelWorkload(replace(case, sizes={**case.sizes, "batch": 2 * batch})), 2.0)
+    yield Proposal("batch", text, replace(workload, sizes={**workload.sizes, "batch": 2 * batch}), 2.0)

@@ -9,22 +9,13 @@ from typing import Any, Unpack
 
 from gpusim.api import Arguments, case
 from gpusim.execution.service import Service
+from gpusim.execution.sweep import predict_all
 from gpusim.prediction.results import Result, json_ready
 from gpusim.progress import Progress, no_progress
 from gpusim.studies.explain.advice import Advice, advice, proposals
 from gpusim.studies.explain.parts import Part, parts_of
-from gpusim.studies.explain.sensitivities import Sensitivity, questions, sensitivities
-from gpusim.studies.workload import (
-    Board,
-    OperatorWorkload,
-    Predicted,
-    Question,
-    Workload,
-    interval_of,
-    predict_questions,
-    step_of,
-    total_us,
-)
+from gpusim.studies.explain.sensitivities import Sensitivity, improvements, sensitivities
+from gpusim.studies.workload import Board, Predicted, Workload, interval_of, step_of, total_us
 from gpusim.workloads.operators import Operator
 
 
@@ -141,20 +132,19 @@ def explain_workload(
         InputError: the workload cannot be predicted on a board.
     """
     boards = [board, *([to] if to else [])]
-    answers = predict_questions([Question(workload, one) for one in boards], service)
-    explained = [_explained(answer.or_raise()) for answer in answers]
+    explained = [_explained(one.or_raise()) for one in predict_all([one.case(workload) for one in boards], service)]
     first, second = explained[0], explained[1] if to else None
     if only_parts:
         return Explanation(first, second)
-    varied = questions(workload, board)
+    improved = improvements(workload, board)
     proposed = proposals(workload, first.result, first.parts)
-    asked = [*(one for _, _, one in varied), *(Question(one.workload, board) for one in proposed)]
-    found = predict_questions(asked, service, progress)
+    cases = [*(one.board.case(workload) for one in improved), *(board.case(one.workload) for one in proposed)]
+    found = predict_all(cases, service, progress)
     return Explanation(
         first,
         second,
-        sensitivities(varied, found[: len(varied)], board, first.total_us),
-        advice(proposed, found[len(varied) :], first.total_us, fitting=first.result.fits),
+        sensitivities(improved, found[: len(improved)], board, first.total_us),
+        advice(proposed, found[len(improved) :], first.total_us, fitting=first.result.fits),
     )
 
 
@@ -190,7 +180,7 @@ def explain(
         ArgumentError: An argument is unknown, missing or invalid.
         InputError: The GPU cannot run this operator; the text names what it can.
     """
-    one = case(arch, operator, **arguments)
+    workload = case(arch, operator, **arguments).workload
     board = Board(
         os.fspath(arch),
         arguments.get("overrides") or {},
@@ -198,5 +188,4 @@ def explain(
         tuple(map(Path, arguments.get("arch_path", ()))),
     )
     other = replace(board, arch=os.fspath(to), overrides={}) if to is not None else None
-    workload = OperatorWorkload(one.operator, one.options)
     return explain_workload(workload, board, other, only_parts=only_parts, service=Service(jobs))

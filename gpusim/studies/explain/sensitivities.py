@@ -11,9 +11,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from gpusim.execution.cases import CaseResult
+from gpusim.execution.models import ModelWorkload
 from gpusim.specs.load import Spec
 from gpusim.specs.overrides import is_number, number_like, values_of
-from gpusim.studies.workload import Answer, Board, ModelWorkload, Question, Workload, total_us
+from gpusim.studies.workload import Board, Predicted, Workload, total_us
 
 FACTORS = (1.1, 2.0)
 """How much better."""
@@ -58,6 +60,15 @@ OF_SEVERAL = (Resource("links between GPUs", more=r"links\..*\.gb_per_s"),)
 
 
 @dataclass(frozen=True, slots=True)
+class Improvement:
+    """A board with a resource that is better by a factor."""
+
+    resource: str
+    factor: float
+    board: Board
+
+
+@dataclass(frozen=True, slots=True)
 class Sensitivity:
     """What a resource that is better by a factor does to the time."""
 
@@ -71,11 +82,11 @@ class Sensitivity:
     """That time over the time of the board as it is."""
 
 
-def questions(workload: Workload, board: Board) -> list[tuple[str, float, Question]]:
-    """The predictions to make: the resource, its factor, and the question."""
+def improvements(workload: Workload, board: Board) -> list[Improvement]:
+    """The boards to predict a workload on."""
     spec = board.spec
     return [
-        (resource.name, factor, Question(workload, board.with_values(overrides)))
+        Improvement(resource.name, factor, board.with_values(overrides))
         for resource in _resources(workload)
         for factor in FACTORS
         if (overrides := overrides_of(resource, factor, spec))
@@ -83,14 +94,15 @@ def questions(workload: Workload, board: Board) -> list[tuple[str, float, Questi
 
 
 def sensitivities(
-    asked: Sequence[tuple[str, float, Question]], answers: Sequence[Answer], board: Board, whole_us: float
+    improved: Sequence[Improvement], outcomes: Sequence[CaseResult[Predicted]], board: Board, whole_us: float
 ) -> tuple[Sensitivity, ...]:
-    """The answers, the resource with the greatest effect when doubled first."""
+    """What each improvement does, the resource with the greatest effect when doubled first."""
     found: dict[str, list[Sensitivity]] = {}
-    for (name, factor, question), answer in zip(asked, answers, strict=True):
-        changed_us = total_us(answer.or_raise())
-        replaced = {key: value for key, value in question.board.overrides.items() if board.overrides.get(key) != value}
-        found.setdefault(name, []).append(Sensitivity(name, factor, replaced, changed_us, changed_us / whole_us))
+    for one, outcome in zip(improved, outcomes, strict=True):
+        changed_us = total_us(outcome.or_raise())
+        replaced = {key: value for key, value in one.board.overrides.items() if board.overrides.get(key) != value}
+        sensitivity = Sensitivity(one.resource, one.factor, replaced, changed_us, changed_us / whole_us)
+        found.setdefault(one.resource, []).append(sensitivity)
     ordered = sorted(found.values(), key=lambda changes: (changes[-1].time_ratio, changes[0].resource))
     return tuple(change for changes in ordered for change in changes)
 
@@ -115,4 +127,4 @@ def overrides_of(resource: Resource, factor: float, spec: Spec) -> dict[str, flo
 def _resources(workload: Workload) -> tuple[Resource, ...]:
     if not isinstance(workload, ModelWorkload):
         return RESOURCES
-    return (*RESOURCES, *OF_MODELS, *(OF_SEVERAL if workload.case.gpus > 1 else ()))
+    return (*RESOURCES, *OF_MODELS, *(OF_SEVERAL if workload.gpus > 1 else ()))

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gpusim.evidence.boards import board_of
 from gpusim.evidence.end_to_end import KNOWN_BY, StepRow, read_steps
 from gpusim.evidence.fields import rows_of
+from gpusim.execution.cases import Case
+from gpusim.execution.models import ModelWorkload
 from gpusim.execution.service import Service
+from gpusim.execution.sweep import predict_all
 from gpusim.experiment.model_run import ModelRun, Script
 from gpusim.models.policy import LOWERED, Fusion, Layout
 from gpusim.progress import Progress, no_progress
 from gpusim.report.step_validation_tables import step_validation_tables
-from gpusim.specs import UnknownGpuError
 from gpusim.step.model import ModelResult
-from gpusim.studies.models import ModelCase, case_of_run, predict_models
+from gpusim.studies.validation.prediction import specs_of
 from gpusim.studies.validation.step_report import STEP_TIMES, EndToEndReport, ScoredStep
 from gpusim.studies.validation.table_kind import Request, TableKind, Validated
 
@@ -129,16 +130,20 @@ def validate_steps(
     """
     rows = rows_of(paths, read_steps)
     shares: list[tuple[int, float]] = []
-    cases: list[ModelCase] = []
+    cases: list[Case[ModelWorkload]] = []
     reasons: dict[int, str] = {}
+    specs, unknown = specs_of((row.gpu for row in rows), arch_path)
     for index, row in enumerate(rows):
-        if reason := _unpredicted(row, arch_path):
-            reasons[index] = reason
-        for share, case in [] if reason else cases_of(row):
-            shares.append((index, share))
-            cases.append(case)
+        if row.gpu in unknown:
+            reasons[index] = unknown[row.gpu]
+        elif row.model not in MODELS:
+            reasons[index] = f"model '{row.model}' is not known"
+        else:
+            for share, workload in workloads_of(row):
+                shares.append((index, share))
+                cases.append(Case(specs[row.gpu].system, replace(workload, arch_path=tuple(arch_path))))
     parts: dict[int, list[tuple[float, ModelResult]]] = {}
-    for (index, share), outcome in zip(shares, predict_models(cases, service, arch_path, progress), strict=True):
+    for (index, share), outcome in zip(shares, predict_all(cases, service, progress, tolerant=True), strict=True):
         if outcome.result is None:
             reasons[index] = outcome.reason
         else:
@@ -149,14 +154,14 @@ def validate_steps(
     return EndToEndReport(tuple(scored), tuple(skipped), hashes)
 
 
-def cases_of(row: StepRow) -> list[tuple[float, ModelCase]]:
-    """The predictions that a row is compared with, each with its share of the batches."""
+def workloads_of(row: StepRow) -> list[tuple[float, ModelWorkload]]:
+    """The steps that a row is compared with, each with its share of the batches."""
     lengths = MODELS[row.model].lengths.get(row.seq_len or 0, {row.seq_len: 1.0})
-    return [(share, case_of(row, length)) for length, share in lengths.items()]
+    return [(share, workload_of(row, length)) for length, share in lengths.items()]
 
 
-def case_of(row: StepRow, length: int | None = None) -> ModelCase:
-    """The prediction of batches of a length in tokens; None: of the length that the row states."""
+def workload_of(row: StepRow, length: int | None = None) -> ModelWorkload:
+    """The step of batches of a length in tokens; None: of the length that the row states."""
     known = MODELS[row.model]
     beams = int(found[1]) if (found := BEAMS.search(row.notes)) else None
     infers = row.mode == "inference"
@@ -174,18 +179,7 @@ def case_of(row: StepRow, length: int | None = None) -> ModelCase:
         layout=known.inference_layout if infers else None,
         script=known.script.model_copy(update={"container": row.framework}),
     )
-    return case_of_run(run, row.gpu, ("update",) if row.unit == STEP_TIMES else ())
-
-
-def _unpredicted(row: StepRow, arch_path: Iterable[Path]) -> str:
-    """Why a row has no prediction; empty where it may have one."""
-    try:
-        _ = board_of(row.gpu, arch_path)
-    except UnknownGpuError as error:
-        return str(error)
-    if row.model not in MODELS:
-        return f"model '{row.model}' is not known"
-    return ""
+    return replace(run.workload(row.gpu), without=("update",) if row.unit == STEP_TIMES else ())
 
 
 def _model_of(known: _Known, beams: int | None, *, infers: bool) -> str:

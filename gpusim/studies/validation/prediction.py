@@ -15,10 +15,11 @@ from gpusim.evidence.boards import board_of
 from gpusim.evidence.importers.kernel_names import same_kernel
 from gpusim.evidence.measured import MeasuredRow
 from gpusim.evidence.sources import MeasuredSystem, measured_system
+from gpusim.execution.cases import Case, CaseResult, OperatorCase, OperatorWorkload
 from gpusim.execution.journal import Journal
 from gpusim.execution.resumable import WHOLE, ResumableSweep
 from gpusim.execution.service import Service
-from gpusim.execution.sweep import Case, CaseResult, sweep
+from gpusim.execution.sweep import sweep
 from gpusim.host.timing import dispatched_as, observed_time_us
 from gpusim.lowering.pages import usable_l2_bytes
 from gpusim.prediction.options import Options
@@ -175,9 +176,9 @@ def predict_rows(
 
 def _cases(
     rows: Sequence[MeasuredRow], detail: str, systems: Systems, unknown: Mapping[str, str]
-) -> tuple[dict[int, Case], dict[int, str]]:
+) -> tuple[dict[int, OperatorCase], dict[int, str]]:
     """Cases and reasons for rows without one, by row index."""
-    cases: dict[int, Case] = {}
+    cases: dict[int, OperatorCase] = {}
     reasons: dict[int, str] = {}
     for index, row in enumerate(rows):
         if row.gpu in unknown:
@@ -188,13 +189,13 @@ def _cases(
             system = systems[row.gpu, row.cuda].system
             l2 = row.l2_of(usable_l2_bytes(system.gpu))
             options = Options(detail=detail, l2=l2, load=row.load, operands=row.operands)
-            cases[index] = Case(system, row.operator, options)
+            cases[index] = Case(system, OperatorWorkload(row.operator, options))
     return cases, reasons
 
 
 def _with_recorded_kernels(
     scored: Mapping[int, Scored],
-    cases: Mapping[int, Case],
+    cases: Mapping[int, OperatorCase],
     systems: Systems,
     service: Service,
     progress: Progress,
@@ -211,9 +212,7 @@ def _with_recorded_kernels(
         for index, item in scored.items()
     }
     pinned = {
-        index: replace(cases[index], options=replace(cases[index].options, kernel=name))
-        for index, name in names.items()
-        if updated[index].pinned_us is None
+        index: _on_kernel(cases[index], name) for index, name in names.items() if updated[index].pinned_us is None
     }
     for index, outcome in _outcomes(pinned, service, progress, journal):
         if outcome.result is not None:
@@ -223,9 +222,14 @@ def _with_recorded_kernels(
     return updated
 
 
-def _name_in_catalogue(case: Case, recorded: str) -> str:
+def _on_kernel(case: OperatorCase, kernel: str) -> OperatorCase:
+    options = replace(case.workload.options, kernel=kernel)
+    return replace(case, workload=replace(case.workload, options=options))
+
+
+def _name_in_catalogue(case: OperatorCase, recorded: str) -> str:
     """What the catalogue calls a recorded kernel: versions of a library, and profilers, print one in several ways."""
-    gemm = case.operator
+    gemm = case.workload.operator
     if not isinstance(gemm, Gemm):
         return recorded
     names = [kernel.printed_name(gemm.layout, gemm.dtype) for kernel in usable_kernels(case.system, gemm)]
@@ -248,7 +252,7 @@ def _reading_us(kernel_time_us: float, row: MeasuredRow, measured: MeasuredSyste
 
 
 def _outcomes(
-    cases: Mapping[int, Case], service: Service, progress: Progress, journal: Journal | None
+    cases: Mapping[int, OperatorCase], service: Service, progress: Progress, journal: Journal | None
 ) -> Iterator[tuple[int, CaseResult[Result]]]:
     """Results by index; those in the journal are not predicted again."""
     indices = list(cases)
@@ -258,7 +262,7 @@ def _outcomes(
 
 
 def _predicted(
-    cases: Sequence[Case], service: Service, progress: Progress, journal: Journal | None
+    cases: Sequence[OperatorCase], service: Service, progress: Progress, journal: Journal | None
 ) -> Generator[tuple[int, CaseResult[Result]]]:
     found = 0
     if journal is None:

@@ -15,11 +15,13 @@ from typing import Any
 from gpusim.errors import InputError
 from gpusim.evidence.fields import rows_of
 from gpusim.evidence.recorded_kernels import KNOWN_BY, TracedKernel, read_traced_kernels
+from gpusim.execution.cases import Case, CaseResult, OperatorWorkload
+from gpusim.execution.service import Service
+from gpusim.execution.sweep import predict_all
 from gpusim.prediction.options import Options
-from gpusim.prediction.predict import predict
+from gpusim.prediction.results import Result
+from gpusim.progress import Progress, no_progress
 from gpusim.report.trace_validation_tables import trace_validation_tables
-from gpusim.sim.drivers.choice import prefer_compiled
-from gpusim.specs import Spec
 from gpusim.studies.validation.accuracy import counts, errors, grouped, rounded
 from gpusim.studies.validation.prediction import specs_of
 from gpusim.studies.validation.table_kind import Request, TableKind, Validated
@@ -27,6 +29,8 @@ from gpusim.studies.validation.traced_operators import NotStatedError, Operators
 
 LONG_US = 10.0
 """From which on a whole microsecond is little."""
+ALONE = Options(l2="cold", load="burst")
+"""How each kernel is predicted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,12 @@ class TraceReport:
         }
 
 
-def validate_traced_kernels(paths: Sequence[Path | str], arch_path: Sequence[Path] = ()) -> TraceReport:
+def validate_traced_kernels(
+    paths: Sequence[Path | str],
+    service: Service = Service(),
+    arch_path: Sequence[Path] = (),
+    progress: Progress = no_progress,
+) -> TraceReport:
     """Predict every row of tables of kernels out of traces.
 
     Raises:
@@ -76,32 +85,44 @@ def validate_traced_kernels(paths: Sequence[Path | str], arch_path: Sequence[Pat
     start = time.perf_counter()
     rows = rows_of(paths, read_traced_kernels)
     specs, unknown = specs_of((row.board for row in rows), arch_path)
-    known: dict[tuple[str, Operators], float] = {}
-    scored = tuple(_scored(row, specs, unknown, known) for row in rows)
+    operators = [_operators_of(row, unknown) for row in rows]
+    cases = {
+        (row.board, one): Case(specs[row.board].system, OperatorWorkload(one, ALONE))
+        for row, known in zip(rows, operators, strict=True)
+        if not isinstance(known, str)
+        for one in known
+    }
+    outcomes = dict(zip(cases, predict_all(list(cases.values()), service, progress, tolerant=True), strict=True))
+    scored = tuple(
+        ScoredKernel(row, None, known)
+        if isinstance(known, str)
+        else _scored(row, [outcomes[row.board, one] for one in known])
+        for row, known in zip(rows, operators, strict=True)
+    )
     return TraceReport(scored, time.perf_counter() - start)
 
 
-def _scored(
-    row: TracedKernel,
-    specs: Mapping[str, Spec],
-    unknown: Mapping[str, str],
-    known: dict[tuple[str, Operators], float],
-) -> ScoredKernel:
+def _operators_of(row: TracedKernel, unknown: Mapping[str, str]) -> Operators | str:
+    """The operators that a row's kernel computes, or why it has no prediction.
+
+    Args:
+        unknown: why boards have no spec, by name.
+    """
     if not row.time_us:
-        return ScoredKernel(row, None, "shorter than the profiler's resolution")
+        return "shorter than the profiler's resolution"
     if row.board in unknown:
-        return ScoredKernel(row, None, unknown[row.board])
+        return unknown[row.board]
     try:
-        operators = operators_of(row)
-        key = row.board, operators
-        if key not in known:
-            options = Options(l2="cold", load="burst")
-            known[key] = sum(
-                predict(specs[row.board].system, operator, options).kernel_time_us for operator in operators
-            )
+        return operators_of(row)
     except (NotStatedError, InputError) as error:
-        return ScoredKernel(row, None, str(error))
-    return ScoredKernel(row, known[key])
+        return str(error)
+
+
+def _scored(row: TracedKernel, outcomes: Sequence[CaseResult[Result]]) -> ScoredKernel:
+    times_us = [outcome.result.kernel_time_us for outcome in outcomes if outcome.result]
+    if len(times_us) < len(outcomes):
+        return ScoredKernel(row, None, next(outcome.reason for outcome in outcomes if outcome.reason))
+    return ScoredKernel(row, sum(times_us))
 
 
 def _figures(scored: Sequence[ScoredKernel]) -> dict[str, Any]:
@@ -119,8 +140,7 @@ def _figures(scored: Sequence[ScoredKernel]) -> dict[str, Any]:
 
 
 def _validated(paths: Sequence[Path], request: Request) -> Validated:
-    prefer_compiled()
-    return Validated(validate_traced_kernels(paths, request.arch_path))
+    return Validated(validate_traced_kernels(paths, request.service, request.arch_path, request.progress))
 
 
 TRACED_KERNELS = TableKind(

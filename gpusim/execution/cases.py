@@ -1,0 +1,155 @@
+"""Cases: a workload on a system, and what is known of it after its prediction.
+
+A workload is an operator (:class:`OperatorWorkload`) or, of :mod:`gpusim.execution.models`, a step of a model or a text
+that it generates. :mod:`gpusim.execution.sweep` predicts cases, one or many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from gpusim.errors import DefectError, InputError
+from gpusim.prediction.assembly import identity
+from gpusim.prediction.options import Options
+from gpusim.prediction.predict import predict
+from gpusim.prediction.ranked import Ranked
+from gpusim.prediction.results import Result
+from gpusim.prediction.timing import Simulate
+from gpusim.progress import Progress
+from gpusim.sim.drivers.choice import SAMPLED_S
+from gpusim.system import System
+from gpusim.workloads.operators import Operator
+
+Kept = TypeVar("Kept")
+Predicted_co = TypeVar("Predicted_co", covariant=True)
+
+
+class Predictable(Protocol[Predicted_co]):
+    """What can be predicted on a system; its text names it in messages."""
+
+    repeats_launches: ClassVar[bool]
+    """Whether one prediction simulates many launches, equal ones among them."""
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether a prediction takes milliseconds, not seconds or minutes."""
+
+    @property
+    def flops(self) -> float:
+        """Operations of a workload that is not quick, by which the longest ones are predicted first; 0 if unknown."""
+
+    @property
+    def reference_s(self) -> float:
+        """Time that its launches take the reference driver, in the mean [s]; 0 where each launch chooses its driver."""
+
+    def predict(
+        self, system: System, simulate: Simulate, ranked: Ranked | None = None, progress: Progress | None = None, /
+    ) -> Predicted_co:
+        """Predict it on a system.
+
+        Args:
+            ranked: Plans of an operator, where they are known.
+            progress: Called now and then during a long simulation.
+
+        Raises:
+            InputError: the system cannot run it, or its description is wrong.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorWorkload:
+    """One operator, repeated as its options say."""
+
+    operator: Operator
+    options: Options = Options()
+
+    repeats_launches: ClassVar[bool] = False
+
+    @property
+    def is_quick(self) -> bool:
+        return self.options.detail != "full"
+
+    @property
+    def flops(self) -> float:
+        return self.operator.flops
+
+    @property
+    def reference_s(self) -> float:
+        return SAMPLED_S if self.options.detail == "sampled" else 0.0
+
+    def predict(
+        self, system: System, simulate: Simulate, ranked: Ranked | None = None, progress: Progress | None = None, /
+    ) -> Result:
+        return predict(system, self.operator, self.options, progress=progress, simulate=simulate, ranked=ranked)
+
+    def identity(self, system: System) -> dict[str, Any]:
+        """What a result on a system repeats of the case."""
+        options = {name: getattr(self.options, name) for name in ("detail", "l2", "load", "operands")}
+        return {"arch": system.gpu.name, **identity(self.operator), **options}
+
+    def __str__(self) -> str:
+        known = identity(self.operator)
+        names = ("batch", "m", "n", "k") if known["batch"] > 1 else ("m", "n", "k")
+        sizes = "x".join(str(known[name]) for name in names if known[name])
+        return f"{known['op']}:{sizes}:{known['dtype']}"
+
+
+Workload_co = TypeVar("Workload_co", bound=Predictable[Any], covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Case(Generic[Workload_co]):
+    """One prediction to make."""
+
+    system: System
+    workload: Workload_co
+
+    def __str__(self) -> str:
+        return f"{self.workload} on {self.system.gpu.name}"
+
+
+OperatorCase = Case[OperatorWorkload]
+"""An operator on a system."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult(Generic[Kept]):
+    """What is kept of a prediction, or the reason that there is none."""
+
+    result: Kept | None
+    reason: str
+    """One line; empty where there is a result."""
+    seconds: float
+    """Wall time of this prediction."""
+    traceback: str = ""
+    """Of an error that is a defect of gpusim; empty where the input is the reason."""
+
+    def or_raise(self) -> Kept:
+        """The result.
+
+        Raises:
+            InputError: the input is the reason that there is none.
+            DefectError: a defect of gpusim is.
+        """
+        if self.traceback:
+            error = DefectError(self.reason)
+            error.add_note(self.traceback)
+            raise error
+        if self.result is None:
+            raise InputError(self.reason)
+        return self.result
+
+
+@contextmanager
+def naming(case: object) -> Iterator[None]:
+    """Let an error that is a defect of gpusim say which case met it."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        error.add_note(f"in the prediction of {case}")
+        raise

@@ -1,0 +1,136 @@
+"""Workloads of whole models, by names and numbers: any process loads the model and its node itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from gpusim.errors import InputError
+from gpusim.garbage import uncollected
+from gpusim.models.loading import load_model
+from gpusim.models.policy import Policy
+from gpusim.prediction.timing import Simulate
+from gpusim.sim.simulate import simulate
+from gpusim.specs.nodes import load_node
+from gpusim.step.decoding import Generation, generation_footprint, predict_generation
+from gpusim.step.group import Group, Parallel
+from gpusim.step.model import Footprint, ModelResult, model_footprint, predict_model
+from gpusim.step.options import StepOptions
+from gpusim.step.translation import predict_translation, translation_footprint
+from gpusim.system import System
+
+REFERENCE_S = 2.5
+"""Time that the launches of a model take the reference driver: BERT-large has 144 that differ, of 17 ms in the mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelWorkload:
+    """A step of a model, or a batch of sequences of one that writes token by token."""
+
+    model: str
+    """Name of a shipped one, or a file."""
+    policy: Policy = field(default_factory=Policy)
+    options: StepOptions = StepOptions()
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """``batch`` and others that the model has; the rest as its file states them."""
+    without: tuple[str, ...] = ()
+    """Phases that are not run."""
+    gpus: int = 1
+    parallel: Parallel = "data"
+    node: str = ""
+    """Of several GPUs: its name, or that of a GPU that one node holds; empty for the GPU of the system."""
+    arch_path: tuple[Path, ...] = ()
+    """Folders in which the node is searched first."""
+
+    repeats_launches: ClassVar[bool] = True
+    is_quick: ClassVar[bool] = False
+    flops: ClassVar[float] = 0.0
+    reference_s: ClassVar[float] = REFERENCE_S
+
+    @property
+    def translates(self) -> bool:
+        """Whether the model says in its file how it writes token by token: its step is a batch of sequences.
+
+        Raises:
+            SpecError: no such model, or an invalid file.
+        """
+        return load_model(self.model).content.decoding is not None
+
+    @uncollected()  # the garbage of a model takes 60 MB, and searching for it a tenth of its time
+    def predict(self, system: System, simulate: Simulate = simulate, *_of_operators: object) -> ModelResult:
+        model = load_model(self.model)
+        if model.content.decoding:
+            self.refuse_several_gpus()
+            return predict_translation(system, model, self.sizes, self.policy, self.options, simulate)
+        group, graph = self._group(system), model.graph(self.sizes)
+        return predict_model(system, graph, self.policy, self.options, simulate, self.without, group)
+
+    @uncollected()
+    def footprint(self, system: System) -> Footprint:
+        """Device memory that it needs, as its prediction states it, in a fraction of a second.
+
+        Raises:
+            InputError: what cannot be predicted.
+        """
+        model = load_model(self.model)
+        if model.content.decoding:
+            self.refuse_several_gpus()
+            return translation_footprint(system, model, self.sizes, self.policy)
+        group = self._group(system)
+        return model_footprint(system, model.graph(self.sizes), self.policy, self.options, group)
+
+    def refuse_several_gpus(self) -> None:
+        """Refuse to generate text on several GPUs.
+
+        Raises:
+            InputError: there are several.
+        """
+        if self.gpus > 1:
+            raise InputError("gpus: text is generated on one GPU here")
+
+    def _group(self, system: System) -> Group | None:
+        """The GPUs that share the work; None for one alone."""
+        if self.gpus == 1:
+            return None
+        spec = load_node(self.node or system.gpu.name, self.arch_path)
+        return Group(spec.node.record, system.gpu, spec.nccl.record, self.gpus, self.parallel)
+
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{name} {size}" for name, size in self.sizes.items()) or "sizes of its file"
+        where = f", {self.parallel} parallel with {self.gpus} GPUs," if self.gpus > 1 else ""
+        return f"{self.model}, {self.policy.mode} in {self.policy.precision}, {sizes}{where}"
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationWorkload:
+    """A prompt of a model, and tokens of each sequence after it, on one GPU."""
+
+    prompt: ModelWorkload
+    tokens: int
+
+    repeats_launches: ClassVar[bool] = True
+    is_quick: ClassVar[bool] = False
+    flops: ClassVar[float] = 0.0
+    reference_s: ClassVar[float] = REFERENCE_S
+
+    @uncollected()
+    def predict(self, system: System, simulate: Simulate = simulate, *_of_operators: object) -> Generation:
+        self.prompt.refuse_several_gpus()
+        model, of = load_model(self.prompt.model), self.prompt
+        return predict_generation(system, model, of.sizes, self.tokens, of.policy, of.options, simulate)
+
+    @uncollected()
+    def footprint(self, system: System) -> Footprint:
+        """Device memory that the last token needs, which keeps keys and values of all others.
+
+        Raises:
+            InputError: what cannot be predicted.
+        """
+        self.prompt.refuse_several_gpus()
+        model, of = load_model(self.prompt.model), self.prompt
+        return generation_footprint(system, model, of.sizes, self.tokens, of.policy)
+
+    def __str__(self) -> str:
+        return f"{self.prompt}, {self.tokens} tokens"
