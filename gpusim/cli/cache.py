@@ -81,14 +81,16 @@ def cache_compile() -> None:
     It takes about half a minute. All commands then run compiled where that is faster, single predictions too, with the
     same results. Exit status 1: the machine code cannot be kept.
     """
-    from gpusim.api import predict
-    from gpusim.sim.drivers.choice import VARIABLE, compiles, prefer_compiled
+    from gpusim.hardware.machine import Machine
+    from gpusim.sim.drivers.choice import has_numba
     from gpusim.sim.drivers.code_folder import folder, is_kept
+    from gpusim.sim.simulate import compile_ahead
+    from gpusim.specs import load_spec
 
-    prefer_compiled()
-    if not compiles():
-        refuse(f"compiling needs numba, and {VARIABLE} not to be 0: pip install numba, and leave {VARIABLE} unset")
-    _ = predict("T4", m=64, n=64, k=64)  # any launch is simulated by the same machine code
+    if not has_numba():
+        refuse("compiling needs numba: pip install numba")
+    gpu = load_spec("T4").gpu  # the machine code is that of any GPU
+    compile_ahead(Machine.of(gpu, gpu.clock.max_mhz))
     if not is_kept():
         print(
             f"gpusim: {folder()}: the machine code cannot be kept there; check that it can be written", file=sys.stderr

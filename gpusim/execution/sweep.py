@@ -20,11 +20,13 @@ from gpusim.execution.cases import Case, CaseResult, Kept, OperatorWorkload, Pre
 from gpusim.execution.service import Service
 from gpusim.execution.store import remembering, shared_store
 from gpusim.files.interrupts import stop_received
+from gpusim.hardware.machine import Machine
 from gpusim.prediction.ranked import Ranked, rank_together
 from gpusim.prediction.timing import Simulate
 from gpusim.progress import Progress, no_progress
-from gpusim.sim.drivers.choice import compiling_pays, prefer_compiled
-from gpusim.sim.simulate import simulate
+from gpusim.sim.drivers.choice import compiles, prefer_compiled
+from gpusim.sim.drivers.code_folder import is_kept
+from gpusim.sim.simulate import compile_ahead, simulate
 from gpusim.system import System
 
 Predicted = TypeVar("Predicted")
@@ -167,7 +169,10 @@ def sweep_numbered(
         [(index, numbers[id(case.system)], case.workload) for index, case in chunk]
         for chunk in _chunks(cases, numbers, in_chunk)
     )
-    compiled = compiling_pays(size.reference_s / max(1, min(service.jobs, tasks)))
+    compiled = compiles(size.reference_s / max(1, min(service.jobs, tasks)))
+    if compiled and tasks > 1 and not is_kept():
+        gpu = next(iter(size.systems.values())).gpu
+        compile_ahead(Machine.of(gpu, gpu.clock.max_mhz))  # before workers, which show nothing of it
     context = _Context(tuple(size.systems.values()), keep, service.cache, compiled, tolerant, progress_of_case)
     with (
         remembering() if service.cache and tasks else nullcontext(),

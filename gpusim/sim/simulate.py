@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from gpusim.hardware.machine import Machine
-from gpusim.launch import Launch
+from gpusim.launch import Grid, Launch, Resources
+from gpusim.program import Compute, Role
 from gpusim.progress import Progress
+from gpusim.sim.decoded import DecodedLaunch
+from gpusim.sim.drive import drive
 from gpusim.sim.full import simulate_full
+from gpusim.sim.initial import Simulation
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.sim.sampled import simulate_sampled
 from gpusim.sim.trace import Recorder
+
+
+def compile_ahead(machine: Machine) -> None:
+    """Compile the simulator, and keep it for other processes, unless that has been done; it needs numba."""
+    from gpusim.sim.drivers.compiled import CompiledDriver  # noqa: PLC0415 - numba takes half a second
+
+    least = Launch("compiled ahead", Grid(1), (Role(1, (Compute(1.0),)),), Resources(32, 1, 0))
+    _ = drive(Simulation(DecodedLaunch(machine, least)), CompiledDriver())
 
 
 def simulate(

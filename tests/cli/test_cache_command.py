@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from conftest import RunGpusim, complaints, refused
 
-from gpusim import api
 from gpusim.execution.database import NAME, SET_ASIDE, Batch, Database
+from gpusim.hardware.machine import Machine
 from gpusim.sim.drivers import choice
 from gpusim.sim.drivers.code_folder import FOLDER_VARIABLE
 from gpusim.units import MIB
@@ -198,17 +198,11 @@ def test_a_store_that_cannot_be_used_is_one_line_and_changes_no_result(
 
 def test_machine_code_is_compiled_ahead(command: RunGpusim, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba")
-    compiled: list[bool] = []
-
-    def predicted(*_: object, **__: object) -> None:
-        compiled.append(type(choice.chosen_driver()).__name__ == "CompiledDriver")
-
-    monkeypatch.setattr(choice._Preference, "compiled", False)
-    monkeypatch.setattr(api, "predict", predicted)
+    compiled: list[Machine] = []
+    monkeypatch.setattr("gpusim.sim.simulate.compile_ahead", compiled.append)
     monkeypatch.setenv(FOLDER_VARIABLE, "/dev/null/nowhere")
     done = command("cache", "compile")
-    assert (done.returncode, compiled) == (1, [True])
+    assert (done.returncode, len(compiled)) == (1, 1)
     assert "machine code cannot be kept there" in done.stderr
-    monkeypatch.setenv(choice.VARIABLE, "0")
-    monkeypatch.setattr(choice._Preference, "compiled", False)
-    assert "leave GPUSIM_COMPILED unset" in refused(command("cache", "compile"))
+    monkeypatch.setattr(choice, "has_numba", lambda: False)
+    assert "compiling needs numba: pip install numba" in refused(command("cache", "compile"))

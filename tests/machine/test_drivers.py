@@ -5,16 +5,20 @@ from __future__ import annotations
 import platform
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
+from subprocess import PIPE
 from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
+from conftest import environment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_sim_random_programs import operations_of_sm
@@ -269,10 +273,17 @@ def test_compiling_has_to_pay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert [choice.compiling_pays(seconds) for seconds in (0.5, 5.0, 50.0)] == [False, True, True]
 
 
-def test_without_numba_only_force_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_numba_only_force_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    choice._say_that_numba_is_missing.cache_clear()
     monkeypatch.setattr(choice, "has_numba", lambda: False)
     monkeypatch.setattr(choice._Preference, "compiled", True)
     assert isinstance(choice.chosen_driver(), ReferenceDriver)
+    assert isinstance(choice.chosen_driver(100.0), ReferenceDriver)
+    assert [record.message for record in caplog.records] == [
+        "numba is not installed: simulations take several times as long; pip install numba"
+    ]
     monkeypatch.setenv(choice.VARIABLE, "1")
     with pytest.raises(InputError, match=r"needs numba: pip install numba"):
         _ = choice.chosen_driver()
@@ -330,7 +341,7 @@ VALUES = np.array([21.0])
 def test_machine_code_is_kept_and_damaged_files_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     assert machine_code([doubled], [(VALUES,)])[0](VALUES) == 42.0
-    (folder,) = tmp_path.iterdir()
+    (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
     assert is_kept()
     whole_files = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
     assert machine_code([doubled], [(VALUES,)])[0](VALUES) == 42.0
@@ -370,6 +381,29 @@ def test_folders_of_sources_that_changed_or_are_gone_are_removed(
     assert not older.exists()
     assert not gone.exists()
     assert is_kept()
+
+
+def test_one_process_compiles_and_the_others_load(tmp_path: Path) -> None:
+    script = (
+        "import numpy, numba; from gpusim.sim.drivers import machine_code as code\n"
+        "def doubled(values): return 2 * values[0]\n"
+        "print('ready', flush=True); input()\n"
+        "import contextlib; code.while_compiling = lambda: (print('compiles'), contextlib.nullcontext())[1]\n"
+        "print(code.machine_code([doubled], [(numpy.array([21.0]),)])[0](numpy.array([21.0])))"
+    )
+    (tmp_path / "several.py").write_text(script)
+    several = [
+        subprocess.Popen(
+            [sys.executable, str(tmp_path / "several.py")], stdin=PIPE, stdout=PIPE, text=True,
+            env=environment() | {FOLDER_VARIABLE: str(tmp_path)},
+        )
+        for _ in range(3)
+    ]  # fmt: skip
+    for process in several:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    printed = [process.communicate("\n")[0] for process in several]
+    assert sorted(printed) == ["42.0\n", "42.0\n", "compiles\n42.0\n"]
 
 
 def test_machine_code_needs_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from functools import cache
 from importlib.util import find_spec
@@ -11,6 +12,7 @@ from gpusim.sim.drivers.code_folder import is_kept
 from gpusim.sim.drivers.driver import Driver
 from gpusim.sim.drivers.reference import ReferenceDriver
 
+_LOGGER = logging.getLogger(__name__)
 VARIABLE = "GPUSIM_COMPILED"
 """Environment variable: 1 forces the compiled driver, 0 the reference driver."""
 
@@ -35,9 +37,7 @@ def prefer_compiled() -> None:
 
 def compiling_pays(reference_s: float) -> bool:
     """Whether launches that take the reference driver so long are done earlier compiled."""
-    if reference_s <= LOADING_S or not has_numba():
-        return False
-    return reference_s > COMPILING_S or is_kept()
+    return reference_s > COMPILING_S or (reference_s > LOADING_S and is_kept())
 
 
 def compiles(reference_s: float = 0.0) -> bool:
@@ -54,8 +54,10 @@ def compiles(reference_s: float = 0.0) -> bool:
         raise InputError(f"{VARIABLE}: expected 0 or 1, got '{forced}'")
     if forced == "1" and not has_numba():
         raise InputError(f"{VARIABLE}=1 needs numba: pip install numba")
-    wanted = bool(forced) or _Preference.compiled or compiling_pays(reference_s)
-    return forced != "0" and wanted and has_numba()
+    wanted = forced != "0" and (bool(forced) or _Preference.compiled or compiling_pays(reference_s))
+    if wanted and not has_numba():
+        _say_that_numba_is_missing()
+    return wanted and has_numba()
 
 
 def chosen_driver(reference_s: float = 0.0) -> Driver:
@@ -69,6 +71,12 @@ def chosen_driver(reference_s: float = 0.0) -> Driver:
     from gpusim.sim.drivers.compiled import CompiledDriver  # noqa: PLC0415 - numba takes half a second
 
     return CompiledDriver()
+
+
+@cache
+def _say_that_numba_is_missing() -> None:
+    """Say once what it costs."""
+    _LOGGER.warning("numba is not installed: simulations take several times as long; pip install numba")
 
 
 @cache

@@ -6,11 +6,14 @@ Nothing here imports numba, so that a process can ask whether compiling would ta
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import platform
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 
@@ -19,6 +22,7 @@ FOLDER_VARIABLE = "NUMBA_CACHE_DIR"
 SEAL = "seal"
 ORIGIN = "origin"
 """File of a folder that says on which computer, with what, and of sources in which place it was made, a line each."""
+LOCK = "compiling.lock"
 _PREFIX = "machine-code-"
 
 
@@ -112,6 +116,14 @@ def _is_outdated(path: str) -> bool:
         return False  # still being written, or damaged
     changed = compiler == _compiler() and place == _place()
     return computer == platform.node() and (changed or not os.path.isdir(place))
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Wait until no other process compiles for this folder."""
+    with open(os.path.join(root(), LOCK), "ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed, or the process ends
+        yield
 
 
 def is_kept() -> bool:

@@ -24,20 +24,37 @@ def machine_code(functions: Sequence[Callable[..., Any]], arguments: Sequence[tu
         os.makedirs(code_folder.root(), exist_ok=True)
     except OSError:
         return _unkept(functions, signatures)
-    if code_folder.sealed(folder):
-        try:
-            return _kept_in(folder, functions, signatures)
-        except Exception:  # noqa: BLE001, S110 - whatever numba makes of files that it did not write
-            pass
+    code = _loaded(folder, functions, signatures)
     try:
-        with tempfile.TemporaryDirectory(dir=code_folder.root(), ignore_cleanup_errors=True) as new:
-            with while_compiling():
-                code = _kept_in(new, functions, signatures)
-            shutil.rmtree(folder, ignore_errors=True)
-            _ = shutil.copytree(new, folder)
-        code_folder.remove_outdated()
+        if code is None:
+            with code_folder.alone():  # other processes wait, and load what this one compiles
+                code = _loaded(folder, functions, signatures) or _compiled_into(folder, functions, signatures)
     except (OSError, RuntimeError):  # numba's, where it may not write
         return _unkept(functions, signatures)
+    return code
+
+
+def _loaded(
+    folder: str, functions: Sequence[Callable[..., Any]], signatures: list[tuple[Any, ...]]
+) -> list[Any] | None:
+    """Machine code that is kept in a folder, if it is whole."""
+    if not code_folder.sealed(folder):
+        return None
+    try:
+        return _kept_in(folder, functions, signatures)
+    except Exception:  # noqa: BLE001 - whatever numba makes of files that it did not write
+        return None
+
+
+def _compiled_into(
+    folder: str, functions: Sequence[Callable[..., Any]], signatures: list[tuple[Any, ...]]
+) -> list[Any]:
+    with tempfile.TemporaryDirectory(dir=code_folder.root(), ignore_cleanup_errors=True) as new:
+        with while_compiling():
+            code = _kept_in(new, functions, signatures)
+        shutil.rmtree(folder, ignore_errors=True)
+        _ = shutil.copytree(new, folder)
+    code_folder.remove_outdated()
     return code
 
 
