@@ -37,7 +37,7 @@ def prefer_compiled() -> None:
 
 def compiling_pays(reference_s: float) -> bool:
     """Whether launches that take the reference driver so long are done earlier compiled."""
-    return reference_s > COMPILING_S or (reference_s > LOADING_S and is_kept())
+    return reference_s > COMPILING_S or (reference_s > LOADING_S and has_numba() and is_kept())
 
 
 def compiles(reference_s: float = 0.0) -> bool:
