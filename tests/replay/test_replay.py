@@ -1,4 +1,4 @@
-"""No recorded prediction moves unless a commit says so; `make replay` records them again."""
+"""No recorded prediction moves unless a commit says so, whichever driver simulates; `make replay` records them again."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import corpus
 import pytest
 from corpus import Case, Figures, boards, moved, record, recorded, recorded_version, replay
 
+from gpusim.sim.drivers.choice import VARIABLE
 from gpusim.version import MODEL_VERSION
 
 BY_BOARD: dict[str, list[tuple[Case, Figures]]] = {}
@@ -16,7 +17,9 @@ for _case, _figures in recorded():
 
 
 @pytest.mark.parametrize("board", boards())
-def test_every_board_predicts_what_is_recorded(board: str) -> None:
+@pytest.mark.parametrize("compiled", ["0", "1"])
+def test_every_board_predicts_what_is_recorded(board: str, compiled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, compiled)
     assert board in BY_BOARD, f"no case of {board}: make replay"
     changes = [(case, moved(figures, replay(case))) for case, figures in BY_BOARD[board]]
     assert [change for change in changes if change[1]] == []
