@@ -1,4 +1,4 @@
-"""No recorded prediction moves unless a commit says so, whichever driver simulates; `make replay` records them again."""
+"""No recorded prediction moves unless a commit says so, with either driver; `make replay` records them again."""
 
 from __future__ import annotations
 
