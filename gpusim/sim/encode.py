@@ -17,7 +17,6 @@ from gpusim.program import (
     Mma,
     Op,
     Program,
-    Read,
     ReleaseStage,
     Repeat,
     SplitKFixup,
@@ -30,9 +29,8 @@ from gpusim.program import (
 )
 from gpusim.sim import state as code
 from gpusim.sim.decoded import DecodedLaunch
-from gpusim.sim.memory.blocks import Table, sizes_of
-from gpusim.sim.memory.fetches import Fetch
-from gpusim.sim.state import NONE, AluWork, EncodedLoop, EncodedOp, EncodedRead, EncodedRole
+from gpusim.sim.memory.blocks import read_of
+from gpusim.sim.state import NONE, AluWork, EncodedLoop, EncodedOp, EncodedRead, EncodedRole, Table
 
 
 @dataclass(slots=True)
@@ -40,7 +38,7 @@ class EncodedProgram:
     """The programs of a launch, and how much room they need."""
 
     decoded: DecodedLaunch
-    fetches: list[dict[int, Fetch]] | None
+    fetches: list[dict[int, EncodedRead]] | None
     """What loads move, by role; None where a cache keeps blocks."""
     tables: dict[str, Table]
     """Where the cache's blocks are."""
@@ -50,8 +48,6 @@ class EncodedProgram:
     loops: list[EncodedLoop] = field(default_factory=list)
     roles: list[EncodedRole] = field(default_factory=list)
     """Of each :class:`gpusim.launch.Work`."""
-    keys: dict[str, int] = field(default_factory=dict)
-    """Numbers of what blocks are counted by."""
     rings: bool = False
     iterations: int = 1
     """Of a watched loop, at most."""
@@ -61,13 +57,14 @@ class EncodedProgram:
     """Of watched loops, by identity."""
     _alike: dict[int, EncodedOp] = field(default_factory=dict)
     """By identity, operations that are the same wherever they stand: epilogues repeat theirs."""
+    _numbers: dict[str, int] = field(default_factory=dict)
+    """Of tensors."""
     _missing: dict[str, float] = field(default_factory=dict)
     """By tensor, the share of its results that L2 does not hold from an earlier run."""
 
     def __post_init__(self) -> None:
         launch = self.decoded.launch
-        if self.fetches is None:
-            self.keys = {tensor.name: number for number, tensor in enumerate(launch.tensors)}
+        self._numbers = {tensor.name: number for number, tensor in enumerate(launch.tensors)}
         self._missing = {tensor.name: tensor.missing_blocks_fraction for tensor in launch.tensors}
         for work in self.decoded.works if self.fetches is None else self.decoded.works[:1]:
             self._encode_work(work)
@@ -117,9 +114,13 @@ class EncodedProgram:
     def _load(self, op: Load | LoadBulk, work: Work, role: int, loop: int) -> EncodedOp:
         first = len(self.reads)
         if self.fetches is None:
-            self.reads += [self._cached_read(read, work, role) for read in op.reads]
+            machine, warps = self.decoded.machine, work.roles[role].warps
+            for read in op.reads:
+                key = self._numbers[read.tensor]
+                table = self.tables[read.tensor]
+                self.reads.append(read_of(machine, work.tensors[key], table, read, warps, key))
         elif (fetch := self.fetches[role].get(id(op.reads))) is not None:
-            self.reads.append(self._fetched(fetch))
+            self.reads.append(fetch)
         bulk = isinstance(op, LoadBulk)
         self.rings |= bulk
         return EncodedOp(
@@ -134,34 +135,6 @@ class EncodedProgram:
             sm_bytes=sum(read.sm_bytes for read in op.reads),
         )
 
-    def _fetched(self, fetch: Fetch) -> EncodedRead:
-        return EncodedRead(
-            key=self.keys.setdefault(fetch.key, len(self.keys)),
-            missing=fetch.missing,
-            pattern=fetch.pattern,
-            l2_bytes=fetch.l2_bytes,
-            sm_bytes=fetch.sm_bytes,
-            dram_bytes=fetch.dram_bytes,
-            evicted_bytes=fetch.evicted_bytes,
-            far_cycles=fetch.far_cycles,
-            dram_cycles=fetch.dram_cycles,
-        )
-
-    def _cached_read(self, read: Read, work: Work, role: int) -> EncodedRead:
-        key = self.keys[read.tensor]
-        tensor, table, warps = work.tensors[key], self.tables[read.tensor], work.roles[role].warps
-        sizes = sizes_of(self.decoded.machine, tensor, table, read, warps)
-        return EncodedRead(
-            key=key,
-            l2_bytes=read.l2_bytes,
-            sm_bytes=read.sm_bytes,
-            block_bytes=sizes.block_bytes,
-            dram_bytes=sizes.read_bytes,
-            page_bytes=sizes.page_bytes,
-            pages=sizes.pages,
-            dram_cycles=sizes.dram_cycles,
-        )
-
     def _encoded(self, op: Op) -> EncodedOp:
         """An operation that is the same wherever it stands."""
         match op:
@@ -170,9 +143,8 @@ class EncodedProgram:
             case Alu():
                 return self._alu(op)
             case Store():
-                key = self.keys.get(op.tensor, 0)
                 return EncodedOp(
-                    code.STORE, first=key, instructions=op.instructions, size_bytes=op.size_bytes,
+                    code.STORE, first=self._numbers[op.tensor], instructions=op.instructions, size_bytes=op.size_bytes,
                     l2_bytes=op.l2_bytes, largest=op.largest, missing_fraction=self._missing[op.tensor],
                 )  # fmt: skip
             case Compute():

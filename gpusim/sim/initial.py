@@ -11,7 +11,7 @@ from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.drivers.driver import Driver
 from gpusim.sim.encode import EncodedProgram
 from gpusim.sim.extrapolate import SNAPSHOT
-from gpusim.sim.memory.blocks import Table, tables_of, units_of
+from gpusim.sim.memory.blocks import tables_of, units_of
 from gpusim.sim.memory.fetches import fetches_of, pattern_blocks
 from gpusim.sim.memory.residency import UNRELATED_LINES, WARMING_RUNS
 from gpusim.sim.memory.share import REMEMBERED_BLOCKS
@@ -33,6 +33,7 @@ from gpusim.sim.state import (
     Sm,
     Stage,
     State,
+    Table,
     Warp,
 )
 from gpusim.units import ceil_div
@@ -125,8 +126,8 @@ class Simulation:
             group_warps=integers(groups, widest),
             iterations_done=integers(warps, len(program.loops)),
             iterations_due=integers(warps, len(program.loops)),
-            fetched=integers(groups, len(program.keys)),
-            loaded=integers(warps if full else 0, len(program.keys)),
+            fetched=integers(groups, 1 + max((read.key for read in program.reads), default=0)),
+            loaded=integers(warps if full else 0, len(launch.tensors)),
             in_l2=floats(0 if full else groups, REMEMBERED_BLOCKS),
             ready=floats(groups, blocks),
             arrivals=floats(groups if watches else 0, blocks),

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gpusim.sim.causes import Cause
-from gpusim.sim.memory.blocks import Table
 
 NONE = -1
 """In place of an index: no such record."""
@@ -103,6 +103,34 @@ class EncodedRead:
     evicted_bytes: float = 0.0  # what a miss has L2 write back, in bytes of a stream
     far_cycles: float = 0.0  # what L2 takes longer than a hit in the near partition
     dram_cycles: float = 0.0  # what DRAM takes longer than a hit in the near partition
+
+
+class Table(NamedTuple):
+    """Where a tensor's blocks are. A row is numbered by strides times the coordinates of a CTA."""
+
+    batch: int
+    split: int
+    x: int
+    y: int
+    cta: int
+    blocks: int  # of a row
+    units: int  # of a row
+    blocks_per_unit: int  # where rows of memory begin on lines
+    groups: int  # of rows of memory that begin at the same place within a line
+    group_units: int  # of a group; 0: rows begin on lines
+    step_units: int  # so many units are as long as so many blocks
+    step_blocks: int
+    begin: int  # where the first group begins within a unit, and how much later each other one [1/16 unit]
+    apart: int
+    units_per_line: int
+    units_per_page: int
+    x_per_page: int  # rows along x that lie in the same pages; likewise along y
+    y_per_page: int
+    readers: int  # cTAs that read the same row
+    first_unit: int  # a line, and a page, goes by its first unit
+    results: int  # pieces that a CTA stores: a unit and a line each
+    first_result: int
+    rewritten: bool  # a CTA stores the blocks that it has loaded, and no pieces beside
 
 
 @dataclass(slots=True, eq=False, repr=False)

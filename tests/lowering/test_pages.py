@@ -14,7 +14,7 @@ from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
 from gpusim.program import Read
-from gpusim.sim.memory.blocks import sizes_of, tables_of
+from gpusim.sim.memory.blocks import read_of, tables_of
 from gpusim.workloads.gemm import Gemm, Layout
 
 ROUNDING = 1e-9  # relative; sums of averages
@@ -79,7 +79,7 @@ def test_in_full_detail_the_same_pages_are_closed_first(k: int, cost: float) -> 
         machine = replace(Machine.of(arch.gpu, 1000.0), dram_conflict_cost=conflict_cost)
         tables = tables_of(machine, launch)
         read = next(tensor for tensor in launch.tensors if tensor.runs and tensor.runs.axis is None)
-        opened.append(sizes_of(machine, read, tables[read.name], Read(read.name, 1.0, 1.0), 1).page_bytes)
+        opened.append(read_of(machine, read, tables[read.name], Read(read.name, 1.0, 1.0), 1).page_bytes)
     assert opened[1] == pytest.approx(cost * opened[0])
 
 
@@ -106,7 +106,7 @@ def test_in_full_detail_rows_meet_in_the_same_pages(k: int, rows: int) -> None:
         machine = replace(Machine.of(V100.gpu, 1000.0), dram_page_part_stride_bytes=part_stride_bytes)
         tables = tables_of(machine, launch)
         read = next(tensor for tensor in launch.tensors if tensor.runs and tensor.runs.axis is None)
-        pages.append(sizes_of(machine, read, tables[read.name], Read(read.name, 1.0, 1.0), 1).pages)
+        pages.append(read_of(machine, read, tables[read.name], Read(read.name, 1.0, 1.0), 1).pages)
     assert pages[0] == pytest.approx(rows * pages[1])
 
 
@@ -148,8 +148,8 @@ def test_in_full_detail_a_slice_opens_as_many(k: int, run_bytes: int) -> None:
     machine = replace(Machine.of(A100.gpu, 1000.0), dram_page_bytes=2048.0)
     tables = tables_of(machine, launch)
     read = next(tensor for tensor in launch.tensors if tensor.runs and tensor.runs.axis is None)
-    sizes = sizes_of(machine, read, tables[read.name], Read(read.name, 1.0, 1.0), 1)
-    assert sizes.pages == pytest.approx(32 * 256 / min(256, run_bytes) if k > 128 else 32 * 256 / 2048)
+    encoded = read_of(machine, read, tables[read.name], Read(read.name, 1.0, 1.0), 1)
+    assert encoded.pages == pytest.approx(32 * 256 / min(256, run_bytes) if k > 128 else 32 * 256 / 2048)
 
 
 @pytest.mark.parametrize(("batch", "larger"), [(1, False), (640, True)])

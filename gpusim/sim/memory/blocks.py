@@ -7,58 +7,18 @@ than a line share it with those beside them.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 from gpusim.hardware.machine import LINE_BYTES, Machine, rows_of_a_page
 from gpusim.launch import Launch, Runs, Tensor
 from gpusim.program import Load, LoadBulk, Read, Store, executed
 from gpusim.sim.compilable import compilable
+from gpusim.sim.state import EncodedRead, Table
 from gpusim.units import ceil_div
 
 PARTS_OF_UNIT = 16
 """Places in a unit at which rows of memory are taken to begin."""
 FEW_PLACES = 4
 """In a line, up to which each is counted for itself."""
-
-
-class Table(NamedTuple):
-    """Where a tensor's blocks are. A row is numbered by strides times the coordinates of a CTA."""
-
-    batch: int
-    split: int
-    x: int
-    y: int
-    cta: int
-    blocks: int
-    """Of a row."""
-    units: int
-    """Of a row."""
-    blocks_per_unit: int
-    """Where rows of memory begin on lines."""
-    groups: int
-    """Of rows of memory that begin at the same place within a line."""
-    group_units: int
-    """Of a group; 0: rows begin on lines."""
-    step_units: int
-    """So many units are as long as so many blocks."""
-    step_blocks: int
-    begin: int
-    """Where the first group begins within a unit, and how much later each other one [1/16 unit]."""
-    apart: int
-    units_per_line: int
-    units_per_page: int
-    x_per_page: int
-    """Rows along x that lie in the same pages; likewise along y."""
-    y_per_page: int
-    readers: int
-    """CTAs that read the same row."""
-    first_unit: int
-    """A line, and a page, goes by its first unit."""
-    results: int
-    """Pieces that a CTA stores: a unit and a line each."""
-    first_result: int
-    rewritten: bool
-    """A CTA stores the blocks that it has loaded, and no pieces beside."""
 
 
 @compilable
@@ -74,21 +34,6 @@ def blocks_of(table: Table, unit: int, units: int) -> float:
         return float(min(units * table.blocks_per_unit, table.blocks - unit * table.blocks_per_unit))
     last = unit % (table.units // table.groups) + units
     return (units - max(0, last - table.group_units)) * table.blocks / (table.group_units * table.groups)
-
-
-class Sizes(NamedTuple):
-    """Of a block as a load reads it."""
-
-    block_bytes: float
-    """From DRAM, on a miss."""
-    read_bytes: float
-    """The time that takes, in bytes of a stream."""
-    page_bytes: float
-    """The time of opening its pages, the same."""
-    pages: float
-    """So many."""
-    dram_cycles: float
-    """What DRAM takes longer than L2."""
 
 
 def tables_of(machine: Machine, launch: Launch) -> dict[str, Table]:
@@ -202,12 +147,14 @@ def _within(unit_bytes: float, size_bytes: float) -> int:
     return max(1, int(unit_bytes // size_bytes)) if size_bytes else 1
 
 
-def sizes_of(machine: Machine, tensor: Tensor, table: Table, read: Read, warps: int) -> Sizes:
-    """Sizes of the blocks that so many warps read together."""
-    dram_cycles = machine.dram_cycles(tensor.far_misses_fraction)
+def read_of(machine: Machine, tensor: Tensor, table: Table, read: Read, warps: int, key: int = 0) -> EncodedRead:
+    """What a warp reads of a tensor's block, and what so many of them read together from DRAM on a miss."""
+    encoded = EncodedRead(key, l2_bytes=read.l2_bytes, sm_bytes=read.sm_bytes)
+    encoded.dram_cycles = machine.dram_cycles(tensor.far_misses_fraction)
     if tensor.axes is None:
-        size_bytes = tensor.miss_fraction * warps * read.l2_bytes
-        return Sizes(size_bytes, size_bytes * tensor.read_cost, 0.0, 0.0, dram_cycles)
+        encoded.block_bytes = tensor.miss_fraction * warps * read.l2_bytes
+        encoded.dram_bytes = encoded.block_bytes * tensor.read_cost
+        return encoded
     runs = tensor.runs or Runs(tensor.block_bytes, tensor.block_bytes)
     page = machine.dram_page_bytes
     unit_run_bytes = runs.size_bytes * table.blocks_per_unit
@@ -223,6 +170,7 @@ def sizes_of(machine: Machine, tensor: Tensor, table: Table, read: Read, warps: 
                 opening_bytes *= machine.dram_conflict_cost
     # The bandwidth is that of whole pages: their openings are in it.
     whole = 1.0 + machine.dram_activation_bytes / page
-    pages /= table.groups
-    read_bytes, page_bytes = tensor.block_bytes / whole, pages * opening_bytes / whole
-    return Sizes(tensor.block_bytes, read_bytes, page_bytes, pages, dram_cycles)
+    encoded.pages = pages / table.groups
+    encoded.block_bytes = tensor.block_bytes
+    encoded.dram_bytes, encoded.page_bytes = tensor.block_bytes / whole, encoded.pages * opening_bytes / whole
+    return encoded

@@ -12,10 +12,10 @@ import math
 from gpusim.hardware.machine import REPLACEMENT_CANDIDATES
 from gpusim.sim.compilable import compilable
 from gpusim.sim.link import book, write_back
-from gpusim.sim.memory.blocks import PARTS_OF_UNIT, Table, blocks_of, row_of
+from gpusim.sim.memory.blocks import PARTS_OF_UNIT, blocks_of, row_of
 from gpusim.sim.memory.residency import NAMELESS, UNRELATED_LINES
 from gpusim.sim.memory.share import translated
-from gpusim.sim.state import OUT_OF_ROOM, EncodedOp, EncodedRead, Sm, State, Warp
+from gpusim.sim.state import OUT_OF_ROOM, EncodedOp, EncodedRead, Sm, State, Table, Warp
 
 
 @compilable

@@ -3,38 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Tensor
 from gpusim.program import Load, LoadBulk, Read, SplitKFixup, Store, executed
 from gpusim.sim.decoded import DecodedLaunch
+from gpusim.sim.state import EncodedRead
 
 LONGEST_PATTERN_BLOCKS = 16
 """Blocks after which the pattern of those that need DRAM repeats, at most; their bytes are exact."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fetch:
-    """What one kind of load moves for a whole CTA: a block of each tensor that it names."""
-
-    key: str
-    """The tensors."""
-    l2_bytes: float
-    sm_bytes: float
-    """Of one warp."""
-    dram_bytes: float
-    """Of a block that needs DRAM, in bytes of a stream."""
-    evicted_bytes: float
-    """What that has L2 write back, the same."""
-    far_cycles: float
-    """What L2 takes longer than a hit in the near partition, on average."""
-    dram_cycles: float
-    """What DRAM takes longer than a hit in the near partition."""
-    missing: int
-    pattern: int
-    """So many (``missing``) of each ``pattern`` blocks need DRAM, spread evenly."""
 
 
 def _fetch_of(
@@ -44,8 +22,8 @@ def _fetch_of(
     blocks: int,
     tensors: dict[str, Tensor],
     write_back_cost: float,
-) -> Fetch:
-    """The blocks of a load that a CTA executes ``blocks`` times."""
+) -> EncodedRead:
+    """What a load that a CTA executes ``blocks`` times moves for all of it: a block of each tensor."""
     share_in_l2, dram_bytes, evicted_bytes = 1.0, 0.0, 0.0
     far_hits = far_misses = 0.0
     for read in reads:
@@ -65,8 +43,7 @@ def _fetch_of(
         missing, pattern = share.numerator, share.denominator
         uneven = blocks / (blocks * missing // pattern)
         dram_bytes, evicted_bytes = uneven * dram_bytes, uneven * evicted_bytes
-    return Fetch(
-        key=" ".join(read.tensor for read in reads),
+    return EncodedRead(
         l2_bytes=warps * sum(read.l2_bytes for read in reads),
         sm_bytes=sum(read.sm_bytes for read in reads),
         dram_bytes=dram_bytes,
@@ -109,16 +86,17 @@ def dram_cycles(decoded: DecodedLaunch) -> float:
     return launch.ctas * moved / machine.dram_bytes_per_cycle
 
 
-def pattern_blocks(fetches: list[dict[int, Fetch]]) -> int:
+def pattern_blocks(fetches: list[dict[int, EncodedRead]]) -> int:
     """Blocks after which those that need DRAM recur, whichever load asks for them."""
     return math.lcm(*(fetch.pattern for of_role in fetches for fetch in of_role.values()))
 
 
-def fetches_of(decoded: DecodedLaunch) -> list[dict[int, Fetch]]:
+def fetches_of(decoded: DecodedLaunch) -> list[dict[int, EncodedRead]]:
     """The loads of each role, by the identity of what they read: loads of the same tensors go on counting blocks."""
     machine, launch = decoded.machine, decoded.launch
     tensors = {tensor.name: tensor for tensor in launch.tensors}
-    found: list[dict[int, Fetch]] = []
+    keys: dict[tuple[str, ...], int] = {}
+    found: list[dict[int, EncodedRead]] = []
     for role in launch.roles:
         loads = [(op.reads, times) for op, times in executed(role.program) if isinstance(op, Load | LoadBulk)]
         blocks: dict[tuple[Read, ...], int] = {}
@@ -129,5 +107,7 @@ def fetches_of(decoded: DecodedLaunch) -> list[dict[int, Fetch]]:
             for reads, count in blocks.items()
             if reads and count
         }
+        for reads, fetch in fetches.items():
+            fetch.key = keys.setdefault(tuple(read.tensor for read in reads), len(keys))
         found.append({id(reads): fetches[reads] for reads, _ in loads if reads in fetches})
     return found

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from gpusim.launch import Work
 from gpusim.program import Load, LoadBulk, Store, executed
 from gpusim.sim.decoded import DecodedLaunch
-from gpusim.sim.memory.blocks import Table, blocks_of, row_of
+from gpusim.sim.memory.blocks import blocks_of, row_of
+from gpusim.sim.state import Table
 
 WARMING_RUNS = 3
 """Runs before this one; the share of lines that survive hardly moves after that."""
