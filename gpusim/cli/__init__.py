@@ -50,7 +50,7 @@ from gpusim.cli.console import (
 from gpusim.cli.options import OneArchCommand, with_groups
 from gpusim.errors import InputError
 from gpusim.files.interrupts import stop_received
-from gpusim.sim.drivers.notice import show_while_compiling
+from gpusim.progress import show_while_compiling
 from gpusim.version import __version__
 
 app = typer.Typer(

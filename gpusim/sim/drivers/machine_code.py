@@ -12,8 +12,8 @@ from typing import Any
 import numba
 from numba.core import config
 
+from gpusim.progress import while_compiling
 from gpusim.sim.drivers import code_folder
-from gpusim.sim.drivers.notice import while_compiling
 
 
 def machine_code(functions: Sequence[Callable[..., Any]], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
