@@ -58,7 +58,7 @@ def test_nothing_heavy_is_imported_before_a_command_runs() -> None:
 
 
 def test_a_prediction_imports_nothing_that_it_does_not_need() -> None:
-    heavy = "{'scipy', 'matplotlib', 'ml_dtypes', 'gpusim.mathmode', 'gpusim.numerics', 'gpusim.studies.run'}"
+    heavy = "{'numba', 'scipy', 'matplotlib', 'ml_dtypes', 'gpusim.mathmode', 'gpusim.numerics', 'gpusim.studies.run'}"
     asked = f"['gemm', '--arch', 't4', *{list(SMALL)}]"
     code = f"""
 import io, sys
