@@ -160,8 +160,8 @@ def _iterations_of(
     waiting = np.where(at_once, arrival + needed, arrival) / np.maximum(requested, 1)
     waiting = np.maximum(own, np.where(at_once, waiting, np.maximum(waiting, loading) + filling))
     # Loads into registers that the compiler puts late into an iteration arrive late.
-    hidden = step.to_shared | (loop.hidden_share >= 1)
-    exposed = np.where(hidden, 0.0, arrival - loop.hidden_share * math)
+    hidden = step.to_shared | (loop.overlap_fraction >= 1)
+    exposed = np.where(hidden, 0.0, arrival - loop.overlap_fraction * math)
     waiting = np.maximum(waiting, own + exposed)
     before = np.minimum(schedules.steps, requested)
     return math, before, before * own + (schedules.steps - before) * waiting

@@ -31,8 +31,8 @@ class LoopBody:
     """Groups they form, each accumulating onto the results of the one before."""
     operand_bytes: float
     """Shared-memory port time of a math warp's operands [B]."""
-    hidden_share: float = 1.0
-    """Of the math, between the last global load and the first store to shared memory."""
+    overlap_fraction: float = 1.0
+    """Part of a k-step's math between the last global load and the first store to shared memory (0 to 1)."""
     in_shared_memory: bool = True
     """Operands pass through shared memory."""
     copies_itself: bool = False

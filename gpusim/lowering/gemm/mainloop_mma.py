@@ -39,7 +39,7 @@ def mma_body(gpu: Gpu, kernel: Kernel, loop: MmaLoop, problem: Problem) -> LoopB
         mma_instructions=float(math.ceil(warp_m / m) * math.ceil(warp_n / n) * k_groups),
         k_groups=k_groups,
         operand_bytes=sum(size_bytes for _, size_bytes in fragments),
-        hidden_share=kernel.loads_at[1] - kernel.loads_at[0],
+        overlap_fraction=kernel.loads_at[1] - kernel.loads_at[0],
         copies_itself=copies_asynchronously(gpu, loop),
         least_copy_bytes=MIN_ASYNC_COPY_BYTES,
         load_overhead_instructions=loop.load_overhead_instructions.value,

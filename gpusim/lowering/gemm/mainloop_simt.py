@@ -25,7 +25,7 @@ def simt_body(gpu: Gpu, kernel: Kernel, loop: SimtLoop, problem: Problem) -> Loo
         mma_instructions=fma,
         k_groups=k_groups,
         operand_bytes=_operand_bytes(gpu, kernel, problem),
-        hidden_share=kernel.loads_at[1] - kernel.loads_at[0],
+        overlap_fraction=kernel.loads_at[1] - kernel.loads_at[0],
         copies_itself=copies_asynchronously(gpu, loop),
         least_copy_bytes=MIN_ASYNC_COPY_BYTES,
         load_overhead_instructions=loop.load_overhead_instructions.value,

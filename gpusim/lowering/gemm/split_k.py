@@ -144,7 +144,7 @@ def _facts(
             mma_instructions=adds,
             k_groups=np.maximum(1, ceil_div(split_k, iterations)),
             operand_bytes=0.0,
-            hidden_share=1.0,
+            overlap_fraction=1.0,
         ),
         results=ResultPasses(scaling_fma=setup["fma"] + ends["fma"], storing_alu=setup["alu"] + ends["alu"]),
     )
