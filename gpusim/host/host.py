@@ -22,9 +22,9 @@ class Host(Record):
     stream_gap_us: Microseconds = Field(
         description="Gap between kernels that were queued in one stream long before [us]."
     )
-    held_code_gap_us: Microseconds | None = Field(
+    warm_icache_gap_us: Microseconds | None = Field(
         default=None,
-        description="The same of kernels whose code the SMs hold, as small ones of one program, if it is another [us].",
+        description="Gap between queued kernels whose code the instruction caches hold; none: stream_gap_us [us].",
     )
     library_gap_us: Microseconds = Field(
         default=0.0,

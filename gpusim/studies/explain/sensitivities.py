@@ -50,7 +50,7 @@ RESOURCES = (
     Resource("L2 capacity", more=r"l2\.capacity_mib"),
     Resource("DRAM bandwidth", more=r"dram\.peak_bandwidth_gb_per_s"),
     Resource("latency of L2 and DRAM", less=r"l2\.(far_)?latency_cycles|dram\.latency_ns"),
-    Resource("start of kernels", less=r"front_end\.kernel_latency_us|host\.(graph|stream|held_code)_gap_us"),
+    Resource("start of kernels", less=r"front_end\.kernel_latency_us|host\.(graph|stream|warm_icache)_gap_us"),
     Resource("power limit", more=r"power\.board_limit_w"),
 )
 OF_MODELS = (Resource("host calls", less=r"host\.(framework_call_us|framework_step_us|framework_item_us)\..*"),)

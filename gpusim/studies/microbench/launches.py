@@ -57,7 +57,7 @@ def _interval_us(system: System, launch: Launch, mode: str) -> float:
     kernel_us = us_of_cycles(cycles, clock_mhz) + gpu.front_end.kernel_latency_us
     if mode == "graph":
         return kernel_us + host.graph_gap_us
-    gap_us = host.stream_gap_us if host.held_code_gap_us is None else host.held_code_gap_us
+    gap_us = host.stream_gap_us if host.warm_icache_gap_us is None else host.warm_icache_gap_us
     return max(kernel_us + gap_us, host.stream_interval_us)
 
 
