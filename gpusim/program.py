@@ -57,8 +57,8 @@ class Load:
     """Time on the SM's load/store path, in bytes of its width; narrow accesses waste the rest [B]."""
     instructions: float = 0.0
     """Issue slots, where they are not counted with other operations."""
-    ahead: int = 0
-    """Turns of the innermost loop until the block is used; the last ``ahead`` turns of the loop load nothing."""
+    prefetch_distance: int = 0
+    """Iterations of the innermost loop until the block is used; the last ``prefetch_distance`` load nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,7 @@ def _operations(program: Keyed[Program]) -> tuple[Op, ...]:
 def executed(program: Program) -> tuple[tuple[Op, int], ...]:
     """The operations that a warp executes, loops excepted, each with how often it does.
 
-    >>> program = Compute(9.0), Repeat((Repeat((Load((), 0.0, ahead=1),), 3), Compute(1.0)), 5)
+    >>> program = Compute(9.0), Repeat((Repeat((Load((), 0.0, prefetch_distance=1),), 3), Compute(1.0)), 5)
     >>> [(type(op).__name__, times) for op, times in executed(program)]
     [('Compute', 1), ('Load', 10), ('Compute', 5)]
     """
@@ -268,7 +268,7 @@ def _in_turns(program: Program, turns: int, entries: int) -> Iterator[tuple[Op, 
             case Repeat():
                 yield from _in_turns(op.body, op.times, entries * turns)
             case Load():
-                yield op, entries * max(0, turns - op.ahead)
+                yield op, entries * max(0, turns - op.prefetch_distance)
             case _:
                 yield op, entries * turns
 
@@ -287,14 +287,14 @@ def longest_loops(program: Program) -> tuple[Repeat, ...]:
 def lookahead(program: Program) -> int:
     """Blocks that are on their way while one is used, at most.
 
-    >>> lookahead((Load((), 0.0), Repeat((Load((), 0.0, ahead=3),), 9))), lookahead((AcquireStage(4),))
+    >>> lookahead((Load((), 0.0), Repeat((Load((), 0.0, prefetch_distance=3),), 9))), lookahead((AcquireStage(4),))
     (3, 3)
     """
     depths = [0]
     for op in operations(program):
         match op:
             case Load():
-                depths.append(op.ahead)
+                depths.append(op.prefetch_distance)
             case AcquireStage():
                 depths.append(op.stages - 1)
     return max(depths)

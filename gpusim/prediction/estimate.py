@@ -151,11 +151,11 @@ def _iterations_of(
     resumed, loading = (one - (one - begun) / loop.k_groups for one in (math, loading))
     # Warpgroups, and kernels without a ring or with a single stage, wait for a block in the iteration that needs it.
     direct = step.shared_write_bytes == 0
-    single = (step.ahead == 0) & ~direct
+    single = (step.prefetch_distance == 0) & ~direct
     own = np.maximum(np.where(single, math + latency, resumed + filling), chained)
     own = np.where(of_warpgroups, np.maximum(of_part * pipe, math / 2), own)
     at_once = of_warpgroups | single | direct
-    requested = step.ahead + at_once
+    requested = step.prefetch_distance + at_once
     needed = np.where(of_warpgroups, math, np.where(direct, own, filling + own))
     waiting = np.where(at_once, arrival + needed, arrival) / np.maximum(requested, 1)
     waiting = np.maximum(own, np.where(at_once, waiting, np.maximum(waiting, loading) + filling))
@@ -189,7 +189,7 @@ def _round_of(machine: Machine, schedules: Columns[Schedule], one: _StepCycles, 
     port = steps * ctas * one.port
     read = steps * ctas * transfer
     # The first block, and those asked for with it, whose way through the port is over before it is there
-    issued = np.where(step.ahead > 0, of_part * step.load_instructions, 0.0) + one.filling_port
+    issued = np.where(step.prefetch_distance > 0, of_part * step.load_instructions, 0.0) + one.filling_port
     booked = one.requested * ctas * one.arriving_port
     late = np.where((one.dram_latency != 0) & schedules.cold, machine.tlb_miss_cycles, 0.0) + one.dram_latency
     here = one.arrival + issued
@@ -203,7 +203,7 @@ def _round_of(machine: Machine, schedules: Columns[Schedule], one: _StepCycles, 
         own + math,
         np.maximum(own - booked, 0.0) + port,
         all_own + one.alone + (ctas - 1) * machine.cta_interval_cycles * machine.sm_count,
-        last + late - np.where(steps > step.ahead, transfer, 0.0),
+        last + late - np.where(steps > step.prefetch_distance, transfer, 0.0),
     )
     later = _largest(here + np.maximum(math, port), here + one.alone, last + one.dram_latency - transfer)
     iteration = np.maximum(math, port) / steps

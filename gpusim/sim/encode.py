@@ -128,7 +128,7 @@ class EncodedProgram:
             loop=loop,
             first=first,
             last=len(self.reads),
-            prefetch_distance=0 if isinstance(op, LoadBulk) else op.ahead,
+            prefetch_distance=0 if isinstance(op, LoadBulk) else op.prefetch_distance,
             instructions=op.instructions,
             size_bytes=op.port_bytes,
             l2_bytes=sum(read.l2_bytes for read in op.reads),

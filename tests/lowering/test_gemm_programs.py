@@ -82,12 +82,12 @@ def loop_of(planned: GemmPlan) -> Program:
 def test_volta_stages_one_step_ahead_and_ampere_all_stages_but_one() -> None:
     volta = plan(V100.gpu, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(V100, VOLTA_HGEMM))
     ampere = plan(A100.gpu, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(A100, AMPERE_HGEMM))
-    assert (volta.main.step.ahead, ampere.main.step.ahead) == (1, 5 - 1)
+    assert (volta.main.step.prefetch_distance, ampere.main.step.prefetch_distance) == (1, 5 - 1)
     # on Volta a warp writes what it has loaded to shared memory, on Ampere the load does
     assert [sum(isinstance(op, StoreShared) for op in loop_of(one)) for one in (volta, ampere)] == [1, 0]
     # the ring is filled before the loop, and each turn asks for the step four turns later
-    assert [op.ahead for op in program_of(ampere) if isinstance(op, Load)] == [0, 0, 0, 0]
-    assert [op.ahead for op in loop_of(ampere) if isinstance(op, Load)] == [4]
+    assert [op.prefetch_distance for op in program_of(ampere) if isinstance(op, Load)] == [0, 0, 0, 0]
+    assert [op.prefetch_distance for op in loop_of(ampere) if isinstance(op, Load)] == [4]
 
 
 def test_loads_beyond_the_last_step_are_issued_and_bring_nothing() -> None:
@@ -100,7 +100,7 @@ def test_loads_beyond_the_last_step_are_issued_and_bring_nothing() -> None:
 def test_a_kernel_of_one_stage_loads_a_step_and_then_uses_it() -> None:
     gemv = next(one for one in A100.library.kernels if one.family.name.startswith("gemvx"))
     planned = plan(A100.gpu, Gemm(1, 64, 8192, Dtype.FP16), gemv)
-    assert (gemv.stages, planned.main.step.ahead) == (1, 0)
+    assert (gemv.stages, planned.main.step.prefetch_distance) == (1, 0)
     first, *rest = program_of(planned)[1:]
     assert isinstance(first, Repeat)
     assert [type(op) for op in first.body] == [Load, WaitLoad, Mma]
@@ -142,7 +142,7 @@ def test_results_pass_through_shared_memory_a_few_rows_at_a_time(
 
 
 @pytest.mark.parametrize(
-    ("board", "name", "dtype", "ahead"),
+    ("board", "name", "dtype", "loads_ahead"),
     [
         (V100, VOLTA_SGEMM, Dtype.FP32, True),
         (V100, VOLTA_HGEMM, Dtype.FP16, True),
@@ -150,7 +150,7 @@ def test_results_pass_through_shared_memory_a_few_rows_at_a_time(
     ],
 )
 def test_kernels_of_volta_ask_for_c_a_pass_before_they_add_it(
-    board: System, name: str, dtype: Dtype, *, ahead: bool
+    board: System, name: str, dtype: Dtype, *, loads_ahead: bool
 ) -> None:
     planned = plan(board.gpu, Gemm(256, 128, 64, dtype, beta=1.0), kernel(board, name))
     epilogue = [type(op) for op in flat(program_of(planned))]
@@ -160,7 +160,7 @@ def test_kernels_of_volta_ask_for_c_a_pass_before_they_add_it(
     assert [epilogue.count(kind) for kind in (Load, WaitLoad, Store)] == [passes] * 3
     asked, first_pass = epilogue.index(Load), epilogue.index(StoreShared)
     assert asked < first_pass
-    assert (Load in epilogue[first_pass : epilogue.index(Store)]) == ahead
+    assert (Load in epilogue[first_pass : epilogue.index(Store)]) == loads_ahead
     assert epilogue.index(LoadShared) < epilogue.index(WaitLoad) < epilogue.index(Store)
 
 

@@ -55,7 +55,7 @@ def test_odd_rows_are_loaded_in_narrow_pieces_that_waste_the_port() -> None:
     assert aligned.step.port_bytes == 2 * aligned.step.l2_bytes  # as it arrives, two sectors a cycle of a port of four
     # 2 B in banks of 4, and through registers: the lines of L1 are filled before that
     assert odd.step.port_bytes == pytest.approx((1 + 2) * odd.step.l2_bytes)
-    assert odd.step.ahead == 1  # cp.async moves 4, 8 or 16 B (PTX ISA); narrower ones pass registers
+    assert odd.step.prefetch_distance == 1  # cp.async moves 4, 8 or 16 B (PTX ISA); narrower ones pass registers
 
 
 @pytest.mark.parametrize(("alignment", "pieces"), [(2, 4), (1, 8)])
@@ -111,7 +111,7 @@ def test_pieces_of_four_bytes_are_copied_asynchronously_and_take_the_port_as_lon
         for k, alignment in ((32 * 33, 4), (32 * 33 - 1, 1))[::-1]
     )
     assert odd.step.to_shared
-    assert odd.step.ahead == aligned.step.ahead == 2
+    assert odd.step.prefetch_distance == aligned.step.prefetch_distance == 2
     assert aligned.step.port_bytes == 2 * (2 * 128 * 128)  # two sectors a cycle of a port of four
     lines = 2 * 128 * (128 + 128 - 4) / 128 * (32 * 33 - 1) / (32 * 33)
     assert odd.step.port_bytes == pytest.approx(lines * 4 * 128)

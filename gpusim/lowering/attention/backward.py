@@ -33,7 +33,7 @@ def _flash_program(parts: Parts) -> Program:
         parts.on_scores(),
         *parts.pass_scores(tensors=2),
         of_keys,
-        parts.load(met, ahead=1),
+        parts.load(met, prefetch_distance=1),
         parts.product(tile.queries / along, head_dim / across, tile.keys),
         Drain(),
         _add_to_sums(parts, walk.met_rows, ADDED_BYTES),

@@ -39,7 +39,7 @@ def _flash_turn(parts: Parts) -> Program:
         Drain(),
         WaitLoad(),
         Barrier(),
-        parts.load({"keys": met_rows}, ahead=1),
+        parts.load({"keys": met_rows}, prefetch_distance=1),
         parts.on_scores(),
         parts.shuffles,
         parts.rescale,

@@ -156,11 +156,11 @@ class Parts:
         each = {name: part * rows * row_bytes / self.kernel.warps for name, rows in tensors.items()}
         return tuple(Read(name, size, size) for name, size in each.items())
 
-    def load(self, tensors: dict[str, float], part: float = 1.0, ahead: int = 0) -> Load:
+    def load(self, tensors: dict[str, float], part: float = 1.0, prefetch_distance: int = 0) -> Load:
         """Ask for rows of tensors."""
         reads = self.reads(tensors, part)
         size_bytes = sum(read.l2_bytes for read in reads)
-        return Load(reads, size_bytes, size_bytes / self._load_bytes, ahead)
+        return Load(reads, size_bytes, size_bytes / self._load_bytes, prefetch_distance)
 
     def arrived(self, load: Load) -> Program:
         """Wait until what was asked for is in shared memory, for all warps."""
@@ -193,6 +193,6 @@ class Parts:
             return (load, *self.arrived(load), self.product(rows, columns, depth))
         steps = math.ceil(depth / step)
         load = self.load(tensors, 1 / steps)
-        ahead = self.load(tensors, 1 / steps, ahead=1)
+        ahead = self.load(tensors, 1 / steps, prefetch_distance=1)
         body = (ahead, self.product(rows, columns, step), *self.arrived(load))
         return (load, *self.arrived(load), Repeat(body, steps))

@@ -83,7 +83,7 @@ def k_steps_of(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Colu
         shared_write_bytes=fill_bytes,
         load_instructions=load_instructions,
         # One stage is being multiplied while the others are on their way.
-        ahead=np.where(through_registers, np.minimum(1, kernels.stages - 1), kernels.stages - 1),
+        prefetch_distance=np.where(through_registers, np.minimum(1, kernels.stages - 1), kernels.stages - 1),
         pipe_slots=pipe_slots,
         issue_slots=np.where(self_loading, pipe_slots + other, loop.bulk_issue_slots),
     )

@@ -61,7 +61,7 @@ def producer_program(schedule: Schedule) -> Program:
     """Ask for a stage as soon as it is free."""
     step = schedule.step
     load = LoadBulk(reads_of_warp(step, 1), step.port_bytes, step.load_instructions)
-    return (Repeat((AcquireStage(step.ahead + 1), load), schedule.steps),)
+    return (Repeat((AcquireStage(step.prefetch_distance + 1), load), schedule.steps),)
 
 
 def consumer_program(schedule: Schedule) -> Program:

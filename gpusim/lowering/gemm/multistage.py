@@ -31,8 +31,10 @@ def ring_loads(schedule: Schedule) -> tuple[tuple[Load, ...], Load]:
     reads, port_bytes = reads_of_warp(step, warps), step.port_bytes / warps
     fill = Load(reads, port_bytes, step.load_instructions)
     idle = Load((), 0.0, step.load_instructions)
-    before = min(step.ahead, schedule.steps)
-    return (fill,) * before + (idle,) * (step.ahead - before), Load(reads, port_bytes, ahead=step.ahead)
+    before = min(step.prefetch_distance, schedule.steps)
+    return (fill,) * before + (idle,) * (step.prefetch_distance - before), Load(
+        reads, port_bytes, prefetch_distance=step.prefetch_distance
+    )
 
 
 def mma(schedule: Schedule, *, pipelined: bool) -> Mma:

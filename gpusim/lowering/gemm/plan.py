@@ -358,7 +358,10 @@ def _traffic(
     readers = across_first(wave)[::-1]
     outlives = outlives_a_step(gpu, operands, tiles.rows, kernels.tile_k, readers, resident_ctas)
     # DRAM has opened other pages by the time that the next step asks for its slice of a row, but L2 is filled by units.
-    ring_k, unit_k = kernels.tile_k * np.maximum(1, step.ahead), gpu.l2.fetch_bytes * 8 / operands.element_bits
+    ring_k, unit_k = (
+        kernels.tile_k * np.maximum(1, step.prefetch_distance),
+        gpu.l2.fetch_bytes * 8 / operands.element_bits,
+    )
     asked_k = np.maximum(kernels.tile_k, np.minimum(ring_k, unit_k))
     costs, energies = read_costs(gpu, operands, asked_k, outlives, bytes_in_page(gpu, kernels.loop.in_shared_memory))
     panels_bytes = tiles.rows * (problems.k / tiles.split_k) * operands.bits / 8 / operands.reads_per_element

@@ -45,7 +45,7 @@ class KStep:
     """Shared-memory port time of writing it there, bank conflicts included [B]."""
     load_instructions: float
     """Warp-wide global loads of one warp."""
-    ahead: int
+    prefetch_distance: int
     """K-steps whose data is on its way while one is computed."""
     pipe_slots: float
     """Slots of the math pipe that a math warp's instructions take, with the address arithmetic that shares it."""

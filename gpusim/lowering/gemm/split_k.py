@@ -170,7 +170,7 @@ def _addition(
         to_shared=False,
         shared_write_bytes=0.0,
         load_instructions=loads,
-        ahead=0,
+        prefetch_distance=0,
         pipe_slots=adds * (1.0 + of_part["fma"]),
         issue_slots=adds * (1.0 + of_part["fma"] + of_part["alu"]),
     )
