@@ -1,6 +1,6 @@
 """A kernel launch: a grid of CTAs, the programs of their warps, and the tensors that these touch.
 
-Nothing that can be read off the programs stands here a second time, and nothing of the machine that plays them.
+Nothing that can be read off the programs stands here a second time, and nothing of the machine that runs them.
 """
 
 from __future__ import annotations

@@ -221,9 +221,9 @@ def _predict_chunk(context: _Context[Predicted, Kept], chunk: _Chunk[Predicted])
     ranking_s = (time.perf_counter() - start) / len(cases)
     repeated = context.cache or any(case.workload.repeats_launches for case in cases)
     store = shared_store(disk=context.cache) if repeated else None
-    play = store.simulate if store else simulate
+    simulate_launch = store.simulate if store else simulate
     results = [
-        (index, _predicted(context, case, play, one, ranking_s))
+        (index, _predicted(context, case, simulate_launch, one, ranking_s))
         for (index, *_), case, one in zip(chunk, cases, ranked, strict=True)
     ]
     if store:
@@ -249,7 +249,7 @@ def _ranked(cases: Sequence[Case[Predictable[Any]]]) -> Sequence[Ranked | None]:
 def _predicted(
     context: _Context[Predicted, Kept],
     case: Case[Predictable[Predicted]],
-    play: Simulate,
+    simulate: Simulate,
     ranked: Ranked | None,
     ranking_s: float,
 ) -> CaseResult[Kept]:
@@ -257,7 +257,7 @@ def _predicted(
     start = time.perf_counter() - ranking_s
     try:
         with naming(case):
-            kept = context.keep(case.workload.predict(case.system, play, ranked, context.progress))
+            kept = context.keep(case.workload.predict(case.system, simulate, ranked, context.progress))
     except InputError as error:
         return CaseResult(None, one_line(str(error)), time.perf_counter() - start)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The machine that the simulator plays on: a GPU at an SM clock, in SM cycles and bytes.
+"""The machine that the simulator runs on: a GPU at an SM clock, in SM cycles and bytes.
 
 :meth:`Machine.of` is the only place that converts. What it leaves out, the simulated cycles do not depend on.
 """

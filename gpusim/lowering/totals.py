@@ -28,7 +28,7 @@ class Totals:
 
     ctas: int
     occupancy: Occupancy
-    warp_turns: int
+    warp_iterations: int
     """Turns of a CTA's main loop, all its warps together."""
     traffic: Traffic
     l2_bytes: float
@@ -84,7 +84,7 @@ def totals_of(gpu: Gpu, lowered: Lowered) -> Totals:
     return Totals(
         ctas=launch.ctas,
         occupancy=occupancy(SmLimits.of(gpu), taken.threads, taken.registers, taken.shared_bytes),
-        warp_turns=round(loads),
+        warp_iterations=round(loads),
         traffic=moved,
         l2_bytes=moved.l2_read_bytes + stored,
         shared_bytes=shared,

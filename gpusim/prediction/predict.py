@@ -17,7 +17,7 @@ from gpusim.prediction.plans import Plan
 from gpusim.prediction.power import Sustained
 from gpusim.prediction.ranked import Ranked, rank
 from gpusim.prediction.results import Result
-from gpusim.prediction.timing import PlanTimer, Play, Simulate, Timed, contradictions, kernel_time_us
+from gpusim.prediction.timing import PlanTimer, Simulate, SimulateLaunch, Timed, contradictions, kernel_time_us
 from gpusim.progress import Progress
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.sim.simulate import simulate
@@ -25,8 +25,8 @@ from gpusim.sim.trace import Recorder
 from gpusim.system import System
 from gpusim.workloads.operators import Operator
 
-WHOLE_TURNS = 300_000
-"""Turns of warps' main loops that are played whole to mend a contradiction, at most: about ten seconds."""
+MOST_ITERATIONS = 300_000
+"""Iterations of warps' main loops that are simulated without jumps to mend a contradiction: about ten seconds."""
 
 
 def predict(
@@ -44,8 +44,9 @@ def predict(
         system: GPU, library and host, such as ``load_spec("t4").system``.
         recorder: records the launches, which are simulated again at the sustained clock on all sub-partitions; the
             result is theirs, some permille from that of one sub-partition.
-        progress: called now and then in ``full`` with the turns played of a launch, and how many it has.
-        simulate: plays the launches, except where they are recorded, or played whole to mend a contradiction.
+        progress: called now and then in ``full`` with the iterations of a launch done, and how many it has.
+        simulate: simulates the launches, except where they are recorded, or simulated without jumps to mend a
+            contradiction.
         ranked: of the same arguments, where :func:`gpusim.prediction.ranked.rank_together` has ranked many before.
 
     Raises:
@@ -59,13 +60,13 @@ def predict(
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """An operator whose kernel is selected; it is played at the clocks that are asked for."""
+    """An operator whose kernel is selected; it is simulated at the clocks that are requested."""
 
     system: System
     options: Options
     ranked: Ranked
     timer: PlanTimer
-    """Of the plan that the library launches."""
+    """Simulates the plan that the library launches."""
 
     def result(
         self, at: Sustained | None = None, recorder: Recorder | None = None, progress: Progress | None = None
@@ -75,8 +76,8 @@ class Prepared:
         chosen = self.ranked.candidates[0].plan
         timed = self.timer.timed(at or self.timer.sustained())
         wrong = contradictions(timed)
-        if wrong and options.detail == "sampled" and _warp_turns(system.gpu, timed.totals) <= WHOLE_TURNS:
-            whole = PlanTimer(system, chosen, options, _played_whole)
+        if wrong and options.detail == "sampled" and _warp_iterations(system.gpu, timed.totals) <= MOST_ITERATIONS:
+            whole = PlanTimer(system, chosen, options, _without_jumps)
             timed = whole.timed(at or whole.sustained())
             wrong = contradictions(timed)
         if recorder is not None:
@@ -86,12 +87,16 @@ class Prepared:
 
 
 def prepare(
-    system: System, operator: Operator, options: Options, play: Play = simulate, ranked: Ranked | None = None
+    system: System,
+    operator: Operator,
+    options: Options,
+    simulate: SimulateLaunch = simulate,
+    ranked: Ranked | None = None,
 ) -> Prepared:
     """Select the kernel of an operator.
 
     Args:
-        play: simulates a launch.
+        simulate: simulates a launch.
         ranked: of the same arguments, where they are known.
 
     Raises:
@@ -99,17 +104,17 @@ def prepare(
     """
     if ranked is None:
         ranked = rank(system, operator, options)
-    return Prepared(system, options, ranked, PlanTimer(system, ranked.candidates[0].plan, options, play))
+    return Prepared(system, options, ranked, PlanTimer(system, ranked.candidates[0].plan, options, simulate))
 
 
-def _played_whole(machine: Machine, launch: Launch, detail: str) -> LaunchOutcome:
+def _without_jumps(machine: Machine, launch: Launch, detail: str) -> LaunchOutcome:
     return simulate(machine, launch, detail, extrapolate=False)
 
 
 def _recorded(
     system: System, options: Options, planned: Plan, timed: Timed, recorder: Recorder, progress: Progress | None
 ) -> Timed:
-    """The same launches at the same clock, with a recorder."""
+    """A plan's run simulated again at its clock, with a recorder."""
     clock_mhz = timed.sustained.clock_mhz
     machine = Machine.of(system.gpu, clock_mhz)
     outcomes = [
@@ -118,9 +123,9 @@ def _recorded(
     return replace(timed, kernel_time_us=kernel_time_us(system, planned, outcomes, clock_mhz), outcomes=outcomes)
 
 
-def _warp_turns(gpu: Gpu, totals: Sequence[Totals]) -> int:
-    """Turns of main loops that playing launches whole takes."""
-    return sum(one.ctas_on_busiest_sm(gpu) * one.warp_turns for one in totals)
+def _warp_iterations(gpu: Gpu, totals: Sequence[Totals]) -> int:
+    """Iterations of warps' main loops on the busiest SM, over all launches."""
+    return sum(one.ctas_on_busiest_sm(gpu) * one.warp_iterations for one in totals)
 
 
 def _other_choice(system: System, ranked: Ranked) -> tuple[str, ...]:

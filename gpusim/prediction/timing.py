@@ -28,44 +28,44 @@ class Timed:
 
     launches: tuple[Launch, ...]
     totals: tuple[Totals, ...]
-    """What each launch comes to."""
+    """Work, traffic and occupancy of each launch."""
     sustained: Sustained
     kernel_time_us: float
     outcomes: list[LaunchOutcome]
-    """Of each launch; none for detail ``bound``."""
+    """What the simulation of each launch gives; none for detail ``bound``."""
     bounds_us: dict[str, float]
     """Lower bounds of the time, by resource, at the highest clock."""
 
 
-Play = Callable[[Machine, Launch, str], LaunchOutcome]
-"""Simulates a launch on a machine, to a detail."""
+SimulateLaunch = Callable[[Machine, Launch, str], LaunchOutcome]
+"""A function that simulates a launch on a machine, to a detail."""
 
 
 class Simulate(Protocol):
-    """Simulates a launch, or knows what a simulation would give: :func:`gpusim.sim.simulate.simulate` or a store."""
+    """A function that simulates a launch, or looks its outcome up: :func:`gpusim.sim.simulate.simulate` or a store."""
 
     def __call__(
         self, machine: Machine, launch: Launch, detail: str = ..., *, progress: Progress | None = ...
     ) -> LaunchOutcome:
-        """Play a launch on a machine.
+        """Simulate a launch on a machine.
 
         Args:
-            progress: called now and then in ``full`` with the turns played, and how many there are.
+            progress: called now and then in ``full`` with the iterations simulated, and how many there are.
         """
 
 
 class PlanTimer:
-    """A plan at any clock: its launches are played once for each clock that is asked for.
+    """A plan at any clock: its launches are simulated once for each clock that is requested.
 
     Args:
-        play: what simulates a launch, for callers that cache outcomes.
+        simulate: simulates a launch; callers that cache outcomes give their own.
     """
 
-    def __init__(self, system: System, planned: Plan, options: Options, play: Play = simulate) -> None:
+    def __init__(self, system: System, planned: Plan, options: Options, simulate: SimulateLaunch = simulate) -> None:
         self.launches = launches_of(system.gpu, planned, options.detail)
         self.totals = planned.totals
         self.energy = energy(system.gpu, self.totals, options.operands)
-        self._system, self._planned, self._options, self._play = system, planned, options, play
+        self._system, self._planned, self._options, self._simulate = system, planned, options, simulate
         self._runs: dict[float, list[LaunchOutcome]] = {}
 
     def time_at(self, clock_mhz: float) -> float:
@@ -75,7 +75,7 @@ class PlanTimer:
             return max(bounds_of(gpu, self._planned, clock_mhz, warm=self._options.l2 == "warm").values())
         if clock_mhz not in self._runs:
             machine = Machine.of(gpu, clock_mhz)
-            self._runs[clock_mhz] = [self._play(machine, launch, self._options.detail) for launch in self.launches]
+            self._runs[clock_mhz] = [self._simulate(machine, launch, self._options.detail) for launch in self.launches]
         return kernel_time_us(self._system, self._planned, self._runs[clock_mhz], clock_mhz)
 
     def sustained(self) -> Sustained:
@@ -103,9 +103,9 @@ class PlanTimer:
         return Timed(self.launches, self.totals, sustained, time_us, self._runs.get(clock_mhz, []), bounds)
 
 
-def time_plan(system: System, planned: Plan, options: Options, play: Play = simulate) -> Timed:
-    """Run a plan at its sustained clock, or at the highest one where the load is a burst."""
-    timer = PlanTimer(system, planned, options, play)
+def time_plan(system: System, planned: Plan, options: Options, simulate: SimulateLaunch = simulate) -> Timed:
+    """The run of a plan at its sustained clock, or at the highest one where the load is a burst."""
+    timer = PlanTimer(system, planned, options, simulate)
     return timer.timed(timer.sustained())
 
 

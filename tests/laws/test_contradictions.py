@@ -92,7 +92,7 @@ def test_a_launch_too_long_to_play_whole_keeps_its_contradiction(
     inject: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inject(too_fast, whole_too=False)
-    monkeypatch.setattr("gpusim.prediction.predict.WHOLE_TURNS", 10)
+    monkeypatch.setattr("gpusim.prediction.predict.MOST_ITERATIONS", 10)
     assert not predict(load_spec("t4").system, PRODUCT, Options(load="burst")).consistent
 
 

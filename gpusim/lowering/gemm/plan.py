@@ -96,7 +96,7 @@ class GemmPlan:
             Totals(
                 ctas=one.ctas,
                 occupancy=one.kernel.occupancy,
-                warp_turns=one.warps * one.steps,
+                warp_iterations=one.warps * one.steps,
                 traffic=one.traffic,
                 l2_bytes=one.l2_bytes,
                 shared_bytes=one.shared_bytes,

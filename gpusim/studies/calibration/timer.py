@@ -23,7 +23,7 @@ from gpusim.lowering.gemm.plan import plans
 from gpusim.lowering.gemm.problem import problem_of
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import second_kernels_of
-from gpusim.prediction.timing import Play, time_plan
+from gpusim.prediction.timing import SimulateLaunch, time_plan
 from gpusim.progress import Progress
 from gpusim.sim.drivers.choice import prefer_compiled
 from gpusim.studies.calibration.parameters import Board
@@ -61,7 +61,7 @@ class Boards:
 
     Args:
         cache: outcomes of launches are remembered on disk too.
-        compiled: launches are played by compiled code, where it is installed.
+        compiled: launches are simulated by compiled code, where it is installed.
     """
 
     def __init__(self, boards: Mapping[str, Board], *, cache: bool = False, compiled: bool = False) -> None:
@@ -100,12 +100,12 @@ def _log_times(boards: Boards, task: tuple[Sequence[KernelRun], Sequence[Values]
     return [list(times) for times in zip(*columns, strict=True)]
 
 
-def _under(measured: MeasuredSystem, runs: Sequence[KernelRun], play: Play) -> Times:
+def _under(measured: MeasuredSystem, runs: Sequence[KernelRun], simulate: SimulateLaunch) -> Times:
     """The time of each of some runs that can be planned together."""
     system = measured.system
     choices = [(run.gemm, run.kernel, run.split_k, run.mode) for run in runs]
     planned = plans(system.gpu, choices, warm=runs[0].options.l2 == "warm")
-    timed = [time_plan(system, one, run.options, play) for run, one in zip(runs, planned, strict=True)]
+    timed = [time_plan(system, one, run.options, simulate) for run, one in zip(runs, planned, strict=True)]
     seconds = [second_kernels_of(one) for one in planned]
     harnesses = [measured.overheads.harness(run.source) for run in runs]
     return [
