@@ -49,11 +49,11 @@ class Grid:
 
     @property
     def extents(self) -> tuple[int, int, int]:
-        """As CUDA takes them: x, y, z."""
+        """Size of the grid as CUDA takes it: x, y, z."""
         return self.x, self.y, self.splits * self.batch
 
     def coordinates(self, cta: int) -> Coordinates:
-        """Of a CTA by its number in launch order.
+        """Where a CTA stands, by its number in launch order.
 
         >>> [Grid(4, 2, swizzle_width=2).coordinates(cta)[2:] for cta in range(5)]
         [(0, 0), (1, 0), (0, 1), (1, 1), (2, 0)]
@@ -75,7 +75,7 @@ class Resources(NamedTuple):
 
     threads: int
     registers: int
-    """Of a thread."""
+    """Registers of a thread."""
     shared_bytes: int
 
 
@@ -83,9 +83,9 @@ class Runs(NamedTuple):
     """How a block lies in memory: in runs of neighbouring bytes, one in each of several rows."""
 
     size_bytes: float
-    """Of a run [B]."""
+    """Length of a run [B]."""
     row_bytes: float
-    """From a run to the next one of the block [B]."""
+    """Distance from a run to the next run of the block [B]."""
     axis: Axis | None = None
     """Beside it lies the run of the CTA one further along this axis; None: of the same CTA's next block."""
     begins_bytes: float = 0.0
@@ -105,16 +105,16 @@ class Tensor:
     """Coordinates of the grid that pick a CTA's blocks: CTAs that agree in them read the same blocks, which ``full``
     keeps by name. None: no two CTAs read the same one, and its bytes are those of the loads."""
     miss_fraction: float = 0.0
-    """Bytes that come from DRAM, of those that loads ask of L2: in ``sampled``, and where no block is shared."""
+    """Bytes that come from DRAM, of those that loads request from L2: in ``sampled``, and where no block is shared."""
     missing_blocks_fraction: float = 1.0
     """Share of the blocks of which something comes from DRAM, if anything does; of results, of those that L2 does not
     hold from an earlier run."""
     far_hits_fraction: float = 0.0
-    """Of the reads that L2 answers, those of lines that only the far partition holds. The near one keeps copies of
-    what its SMs read."""
+    """Part of the reads that L2 answers whose lines only the far partition holds. The near one keeps copies of what
+    its SMs read."""
     far_misses_fraction: float = 1.0
-    """Of the reads that DRAM answers, those of lines whose home is the far partition. A block of several lines comes
-    with the last of them, which is one of those."""
+    """Part of the reads that DRAM answers whose lines have their home in the far partition. A block of several lines
+    comes with the last of them, which is one of those."""
     read_cost: float = 1.0
     """DRAM time of what is read, of the same bytes in a stream: more where DRAM pages are opened for little. In
     ``sampled``, and where no block is shared."""
@@ -136,8 +136,8 @@ class Launch:
     name: str
     grid: Grid
     roles: tuple[Role, ...]
-    """Of a persistent CTA's roles the first asks for the next tile. Progress is counted in turns of the last one's
-    loops."""
+    """Roles of a CTA. The first requests a persistent CTA's next tile; progress is counted in iterations of the last
+    role's loops."""
     resources: Resources
     tensors: tuple[Tensor, ...] = ()
     write_back_cost: float = 0.0
@@ -151,8 +151,8 @@ class Launch:
     """Nothing was used lately: the first loads of an SM miss the TLB too, and earlier runs left other data in L2.
     Otherwise they left what fits of the launch's own."""
     edges: tuple[Work, Work, Work] | None = None
-    """Of the CTAs that are last along x, along y, and along both, in programs that differ in amounts only. None: all
-    CTAs do the same, such as the mean of all."""
+    """Work of the CTAs that are last along x, along y, and along both, in programs that differ in amounts only. None:
+    all CTAs do the same, such as the mean of all."""
 
     def __post_init__(self) -> None:
         known = {tensor.name for tensor in self.tensors}
@@ -200,11 +200,11 @@ class Launch:
 
 
 def l2_read_bytes(launch: Launch) -> dict[str, float]:
-    """What the loads of all CTAs ask of L2, by tensor [B]."""
-    asked = dict.fromkeys((tensor.name for tensor in launch.tensors), 0.0)
+    """What the loads of all CTAs request from L2, by tensor [B]."""
+    requested = dict.fromkeys((tensor.name for tensor in launch.tensors), 0.0)
     for role in launch.roles:
         for op, times in executed(role.program):
             if isinstance(op, Load | LoadBulk):
                 for read in op.reads:
-                    asked[read.tensor] += launch.ctas * role.warps * times * read.l2_bytes
-    return asked
+                    requested[read.tensor] += launch.ctas * role.warps * times * read.l2_bytes
+    return requested

@@ -22,7 +22,7 @@ class Read:
 
     tensor: str
     l2_bytes: float
-    """Asked of L2; data that is multicast to a cluster counts once per cluster [B]."""
+    """Requested from L2; data that is multicast to a cluster counts once per cluster [B]."""
     sm_bytes: float
     """Passes the SM's port to L2; multicast data counts in full [B]."""
 
@@ -41,7 +41,7 @@ class Alu:
     work: tuple[tuple[str, float], ...]
     """Pipe and warp instructions on it, each pipe once. Each instruction takes an issue slot too."""
     latency_cycles: float
-    """Of the longest chain of instructions that depend on each other."""
+    """Latency of the longest chain of instructions that depend on each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class WarpgroupMma:
     operand_bytes: float
     """Shared memory that is read: the warp's share of what its warpgroup reads together [B]."""
     issue_slots: float
-    """Of the instructions, whatever their width, and of the loop around them."""
+    """Issue slots of the instructions, whatever their width, and of the loop around them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class Store:
     tensor: str
     size_bytes: float
     l2_bytes: float
-    """The same as it reaches L2: narrow stores write each sector piece by piece [B]."""
+    """``size_bytes`` as it reaches L2: narrow stores write each sector piece by piece [B]."""
     instructions: float
     largest: float = 1.0
     """What the CTA that ends last stores over this one's, which may be the mean of all: the SM's port takes so much."""
@@ -236,13 +236,13 @@ def operations(program: Program) -> tuple[Op, ...]:
 
 @lru_cache(maxsize=256)
 def _operations(program: Keyed[Program]) -> tuple[Op, ...]:
-    """Found once: a prediction asks a dozen times."""
-    found: list[Op] = []
+    """Cached: a prediction asks a dozen times."""
+    listed: list[Op] = []
     for op in program.record:
-        found.append(op)
+        listed.append(op)
         if isinstance(op, Repeat):
-            found += operations(op.body)
-    return tuple(found)
+            listed += operations(op.body)
+    return tuple(listed)
 
 
 def executed(program: Program) -> tuple[tuple[Op, int], ...]:
@@ -257,24 +257,24 @@ def executed(program: Program) -> tuple[tuple[Op, int], ...]:
 
 @lru_cache(maxsize=256)
 def _executed(program: Keyed[Program]) -> tuple[tuple[Op, int], ...]:
-    """Found once, as above."""
-    return tuple(_in_turns(program.record, 1, 1))
+    """Cached, as :func:`_operations`."""
+    return tuple(_loop_operations(program.record, 1, 1))
 
 
-def _in_turns(program: Program, turns: int, entries: int) -> Iterator[tuple[Op, int]]:
-    """The same of the body of a loop that has so many turns and is entered so often."""
+def _loop_operations(program: Program, iterations: int, entries: int) -> Iterator[tuple[Op, int]]:
+    """The operations in the body of a loop that has so many iterations and is entered so often."""
     for op in program:
         match op:
             case Repeat():
-                yield from _in_turns(op.body, op.times, entries * turns)
+                yield from _loop_operations(op.body, op.times, entries * iterations)
             case Load():
-                yield op, entries * max(0, turns - op.prefetch_distance)
+                yield op, entries * max(0, iterations - op.prefetch_distance)
             case _:
-                yield op, entries * turns
+                yield op, entries * iterations
 
 
 def longest_loops(program: Program) -> tuple[Repeat, ...]:
-    """Of each outermost loop, the one in its nest with most turns an entry; the outer one of equals.
+    """The longest loop of each outermost loop's nest, by iterations an entry; the outer one of equals.
 
     >>> inner = Repeat((Compute(1.0),), 7)
     >>> longest_loops((Repeat((inner,), 3), inner, Repeat((inner,), 9))) == (inner, inner, Repeat((inner,), 9))

@@ -65,7 +65,7 @@ class AttentionFamily(Entry):
     )
     score: Work = Field(description="of a score, from its product to the next one")
     rescale: Work = Field(default=Work(), description="of an element of the result, for each tile of keys")
-    turn: Work = Field(description="of a thread and tile: addresses, loop")
+    iteration: Work = Field(description="of a thread, per tile that a CTA goes through: addresses, loop")
     mask: Work = Field(default=Work(), description="of a score to which a bias is added")
     dropout: Work = Field(default=Work(), description="of a score that may be dropped")
     spilled_words: Instructions = Field(default=0.0, description="of a thread and tile: local memory read or written")

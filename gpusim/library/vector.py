@@ -91,7 +91,7 @@ class ElementwiseKernel(_Kernel):
     kind: Literal["elementwise"]
     threads: Threads
     elements_per_thread: Count
-    elements_per_turn: Count | None = Field(
+    elements_per_iteration: Count | None = Field(
         default=None, description="loaded at once, before the next ones of the thread; all of them if absent"
     )
     vector_elements: Count = Field(description="elements of one load or store")
@@ -106,8 +106,8 @@ class ElementwiseKernel(_Kernel):
     contiguous: bool = Field(default=False, description="tensors that are touched in order, each element once")
     one_type: bool = Field(default=False, description="tensors of one data type, but for masks")
     index: Work = Field(default=Work(), description="of an element: where it lies in each tensor")
-    turn_wait_cycles: Cited[Cycles] | None = Field(
-        default=None, description="that a turn takes beyond its instructions and the latency of its loads"
+    iteration_wait_cycles: Cited[Cycles] | None = Field(
+        default=None, description="that an iteration takes beyond its instructions and the latency of its loads"
     )
     arithmetic: Arithmetic = Field(description="of an operation on one element, by kind")
 
@@ -179,7 +179,7 @@ class BlockRowsKernel(_RowsKernel):
     kind: Literal["block_rows"]
     max_threads: Threads
     vector_bytes: Count = Field(description="aligned load or store of a thread [B]")
-    turn: Work = Field(description="of a loop's turn: address, compare, branch")
+    iteration: Work = Field(description="of an iteration of a loop: address, compare, branch")
     between: Work = Field(default=Work(), description="of a thread before each pass but the first")
 
 
@@ -189,8 +189,8 @@ class NormKernel(_RowsKernel):
     kind: Literal["norm"]
     threads: Threads
     vector_elements: Count = Field(description="elements of one load or store; rows hold a multiple")
-    turn: Work = Field(description="of a loop's turn: address, compare, branch")
-    unrolled_turns: Count = Field(
+    iteration: Work = Field(description="of an iteration of a loop: address, compare, branch")
+    unrolled_iterations: Count = Field(
         default=1, description="of the compiled loop at once; what is left over has a loop of its own"
     )
     statistics: Count = Field(description="values of a row, of 4 bytes")
@@ -211,7 +211,7 @@ class ReductionKernel(_Kernel):
     vector_elements: Count
     min_values_per_thread: Count = Field(description="of threads in CTAs that share a row")
     max_values_per_thread: Count = Field(description="from which on warps share a row, and then CTAs")
-    turn: Work = Field(description="of a loop's turn: address, compare, branch")
+    iteration: Work = Field(description="of an iteration of a loop: address, compare, branch")
     functions: Annotated[dict[str, Work], _names_among(ROW_REDUCTIONS)] = Field(
         description="of an element, by function"
     )
@@ -230,12 +230,12 @@ class ColumnKernel(_Kernel):
     threads: Threads
     columns: Count = Field(description="of a CTA")
     vector_elements: Count = Field(description="neighbouring columns of a thread, in one load")
-    rows_per_turn: Count = Field(description="rows that a thread loads at once; in pieces, elements")
+    rows_per_iteration: Count = Field(description="rows that a thread loads at once; in pieces, elements")
     in_pieces: bool = Field(default=False, description="columns whose elements stand together in pieces (NCHW)")
     min_rows_per_thread: Count | None = Field(
         default=None, description="of threads in CTAs that share a column; none share if absent"
     )
-    turn: Work = Field(description="of a loop's turn: address, compare, branch")
+    iteration: Work = Field(description="of an iteration of a loop: address, compare, branch")
     functions: Annotated[dict[str, Work], _names_among(COLUMN_REDUCTIONS)] = Field(
         description="of an element, by function"
     )

@@ -46,8 +46,11 @@ class Traffic:
     @property
     def miss_fraction(self) -> float:
         """Share of the operands' bytes read from L2 that L2 had to fetch from DRAM."""
-        asked_bytes, missed_bytes = self.l2_read_bytes - self.c_read_bytes, self.dram_read_bytes - self.c_missed_bytes
-        return float(miss_fraction(asked_bytes, missed_bytes))
+        requested_bytes, missed_bytes = (
+            self.l2_read_bytes - self.c_read_bytes,
+            self.dram_read_bytes - self.c_missed_bytes,
+        )
+        return float(miss_fraction(requested_bytes, missed_bytes))
 
     @property
     def c_miss_fraction(self) -> float:

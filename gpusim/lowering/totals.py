@@ -29,7 +29,7 @@ class Totals:
     ctas: int
     occupancy: Occupancy
     warp_iterations: int
-    """Turns of a CTA's main loop, all its warps together."""
+    """Iterations of a CTA's main loop, all its warps together."""
     traffic: Traffic
     l2_bytes: float
     """Between the SMs and L2, both ways [B]."""

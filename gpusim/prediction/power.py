@@ -18,7 +18,7 @@ from gpusim.workloads.conditions import FLUSH_BYTES
 TOLERANCE_FRACTION = 0.01
 """How close to the board limit a sustained clock has to draw, of what the limit leaves above idle."""
 MAX_ROUNDS = 12
-BISECTED_TURN = 2
+BISECTED_ROUND = 2
 LEAKAGE_STATED_AT_C = 65.0
 """Temperature that ``power.leakage_w_per_sm`` is stated at."""
 
@@ -134,10 +134,10 @@ def sustained_clock(gpu: Gpu, used: Energy, time_at: Callable[[float], float], c
     clock, drawn = high, drawn_w(high, tried[high])
     if drawn <= limit_w(gpu, calls * tried[high]):
         return Sustained(high, drawn)
-    for turn in range(MAX_ROUNDS):
+    for number in range(MAX_ROUNDS):
         last = clock
         guess = _clock_within(gpu, used, calls, (last, tried[last], exponent), (low, high))
-        if turn % 3 == BISECTED_TURN:
+        if number % 3 == BISECTED_ROUND:
             # Where the law is far off it creeps from one side; halving moves the other end too.
             guess = math.sqrt(low * high)
         clock = max(low, min(float(round(guess)), high - 1))

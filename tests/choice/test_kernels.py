@@ -132,7 +132,7 @@ def test_no_two_kernels_of_a_board_print_the_same_name(name: str) -> None:
     ("tile", "quicker", "slower"),
     [
         ("128x64x8", "nt", "nn"),
-        ("128x32x32_sliced1x4", "nn", "tn"),  # 67 and 91 instructions a turn beside multiply-adds and fragments
+        ("128x32x32_sliced1x4", "nn", "tn"),  # 67 and 91 instructions an iteration beside multiply-adds and fragments
         ("64x32x32_sliced1x4", "nn", "tn"),
     ],
 )

@@ -38,13 +38,13 @@ MACHINE = Machine.of(load_spec("t4").gpu, 1590.0)
 FLOATS = st.floats(allow_nan=False)
 
 
-def launch(turns: int) -> Launch:
+def launch(iterations: int) -> Launch:
     body = (Load((Read("x", 64.0, 64.0),), port_bytes=64.0), WaitLoad(), Mma("ffma", 4.0, 2, 0.0, 1.0, pipelined=True))
     tensors = (Tensor("x", 128.0, miss_fraction=0.5),)
-    return Launch("test", Grid(3), (Role(2, (Repeat(body, turns),)),), Resources(64, 1, 0), tensors)
+    return Launch("test", Grid(3), (Role(2, (Repeat(body, iterations),)),), Resources(64, 1, 0), tensors)
 
 
-LAUNCHES = [launch(turns) for turns in range(1, 9)]
+LAUNCHES = [launch(iterations) for iterations in range(1, 9)]
 OUTCOMES = [simulate(MACHINE, one) for one in LAUNCHES]
 
 

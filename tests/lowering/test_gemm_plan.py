@@ -297,7 +297,7 @@ def test_batches_of_few_columns_take_about_as_long_as_traces_recorded(
 @pytest.mark.parametrize(
     ("tile", "m", "n", "k", "recorded_us"),
     [
-        # Kernels of a public trace with one CTA on an SM at most: nothing hides what a turn waits for
+        # Kernels of a public trace with one CTA on an SM at most: nothing hides what an iteration waits for
         ("32x32_sliced1x4", 64, 4, 256, 10.0),
         ("64x32_sliced1x4", 448, 256, 2048, 75.0),
         pytest.param(
@@ -334,9 +334,9 @@ def test_turns_of_the_smallest_sgemm_tile_on_volta_are_bound_by_latency() -> Non
         time_plan(v100, plan(v100.gpu, Gemm(32, 1760, k, Dtype.FP32, layout="nn"), used), Options(load="burst"))
         for k in (1024, 2048)
     )
-    turn_cycles = (long.kernel_time_us - short.kernel_time_us) * v100.gpu.clock.boost_mhz / 32
+    iteration_cycles = (long.kernel_time_us - short.kernel_time_us) * v100.gpu.clock.boost_mhz / 32
     # DeepBench's rows for calibration with 16 and 32 columns and k of 512 to 2560; the multiply-adds take 512.
-    assert turn_cycles == pytest.approx(900, rel=0.15)
+    assert iteration_cycles == pytest.approx(900, rel=0.15)
 
 
 def test_reported_shared_memory_limits_ctas_where_it_is_more_than_the_stages_take() -> None:

@@ -85,7 +85,7 @@ def test_volta_stages_one_step_ahead_and_ampere_all_stages_but_one() -> None:
     assert (volta.main.step.prefetch_distance, ampere.main.step.prefetch_distance) == (1, 5 - 1)
     # on Volta a warp writes what it has loaded to shared memory, on Ampere the load does
     assert [sum(isinstance(op, StoreShared) for op in loop_of(one)) for one in (volta, ampere)] == [1, 0]
-    # the ring is filled before the loop, and each turn asks for the step four turns later
+    # the ring is filled before the loop, and each iteration requests the step four iterations later
     assert [op.prefetch_distance for op in program_of(ampere) if isinstance(op, Load)] == [0, 0, 0, 0]
     assert [op.prefetch_distance for op in loop_of(ampere) if isinstance(op, Load)] == [4]
 

@@ -121,7 +121,7 @@ def test_pieces_of_four_bytes_are_copied_asynchronously_and_take_the_port_as_lon
 @pytest.mark.parametrize(
     ("tile", "layout", "counted"),
     [
-        # SASS of cutlass_80_tensorop_s1688gemm_*_align4, cuBLAS 11.11: instructions of a turn without HMMA
+        # SASS of cutlass_80_tensorop_s1688gemm_*_align4, cuBLAS 11.11: instructions of an iteration without HMMA
         ("256x128_32x3", "tn", 489 - 128),
         ("256x128_32x3", "nn", 524 - 128),
         ("256x128_32x3", "nt", 569 - 128),

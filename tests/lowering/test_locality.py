@@ -123,13 +123,13 @@ def test_lines_are_lost_as_in_a_simulated_cache_that_lets_go_of_some(uses: int, 
     used: dict[int, int] = {}
     held: list[int] = []
     again = lost = now = 0
-    for turn in range(rounds):
+    for iteration in range(rounds):
         for slot in range(wanted):
             now += 1
-            is_new = (turn + begins[slot]) % uses == 0
+            is_new = (iteration + begins[slot]) % uses == 0
             if is_new:
                 lines[slot] = wanted + now
-            line, counts = lines[slot], turn >= rounds // 2 and not is_new
+            line, counts = lines[slot], iteration >= rounds // 2 and not is_new
             again += counts
             if line not in used:
                 lost += counts
@@ -154,12 +154,12 @@ def played_hit_fraction(footprint: int, capacity: int) -> float:
     held: dict[int, int] = {}
     slots: list[int] = []
     hits = used = 0
-    settling, measured = 10, 20  # turns
-    for turn in range(settling + measured):
+    settling, measured = 10, 20  # iterations
+    for iteration in range(settling + measured):
         for line in range(footprint):
             used += 1
             if line in held:
-                hits += turn >= settling
+                hits += iteration >= settling
             elif len(slots) < capacity:
                 slots.append(line)
             else:
@@ -173,7 +173,7 @@ def played_hit_fraction(footprint: int, capacity: int) -> float:
 
 @pytest.mark.parametrize("ratio", [1.04, 1.1, 1.25, 1.5])
 def test_the_share_that_survives_is_that_of_a_played_cache(ratio: float) -> None:
-    # 20 turns of at least 520 lines: a fraction h is known to about sqrt(h / 10400) < 0.01; the closed form to 0.04
+    # 20 iterations of at least 520 lines: h is known to about sqrt(h / 10400) < 0.01; the closed form to 0.04
     assert played_hit_fraction(round(500 * ratio), 500) == pytest.approx(survival_fraction(ratio, 1.0), abs=0.05)
 
 

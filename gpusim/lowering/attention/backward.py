@@ -26,7 +26,7 @@ def _flash_program(parts: Parts) -> Program:
     body: Program = (
         WaitLoad(),
         Barrier(),
-        *parts.turn,
+        *parts.iteration,
         parts.product(queries, keys, head_dim),
         parts.product(queries, keys, head_dim),
         Drain(),
@@ -40,7 +40,7 @@ def _flash_program(parts: Parts) -> Program:
         of_keys,
     )
     own = {"keys": walk.own_rows, "values": walk.own_rows}
-    return (parts.setup, parts.load(own | met), Repeat(body, walk.turns), *_results(parts))
+    return (parts.setup, parts.load(own | met), Repeat(body, walk.iterations), *_results(parts))
 
 
 def _staged_program(parts: Parts) -> Program:
@@ -57,7 +57,7 @@ def _staged_program(parts: Parts) -> Program:
     sum_of_keys = _read_and_add(parts, walk.own_rows) if in_memory else ()
     body: Program = (
         Barrier(),
-        *parts.turn,
+        *parts.iteration,
         *parts.staged_product({"keys": own_rows, "queries": met_rows}, queries, keys, parts.head_depth),
         Drain(),
         parts.on_scores(0.5),
@@ -76,7 +76,7 @@ def _staged_program(parts: Parts) -> Program:
         Drain(),
         *sum_of_keys,
     )
-    return (parts.setup, Repeat(body, walk.turns), *(() if in_memory else _results(parts)))
+    return (parts.setup, Repeat(body, walk.iterations), *(() if in_memory else _results(parts)))
 
 
 def _results(parts: Parts) -> Program:
@@ -87,7 +87,7 @@ def _results(parts: Parts) -> Program:
 
 
 def _sums_bytes(parts: Parts, rows: float) -> float:
-    """A warp's share of rows of gradients that are added up in a turn [B]."""
+    """A warp's share of rows of gradients that are added up in an iteration [B]."""
     return parts.walk.share * rows * parts.operator.head_dim * ACCUMULATOR_BYTES / parts.kernel.warps
 
 

@@ -19,14 +19,14 @@ def forward_program(parts: Parts) -> Program:
     return (
         parts.setup,
         *((first,) if flash else ()),
-        Repeat(_flash_turn(parts) if flash else _staged_turn(parts), walk.turns),
+        Repeat(_flash_iteration(parts) if flash else _staged_iteration(parts), walk.iterations),
         Drain(),
         *parts.through_shared(tile.queries),
         parts.store("result", walk.own_rows, row_bytes),
     )
 
 
-def _flash_turn(parts: Parts) -> Program:
+def _flash_iteration(parts: Parts) -> Program:
     """Values arrive while scores are computed, the next keys while the values are multiplied (FlashAttention-2)."""
     queries, keys = parts.warp_scores
     head_dim, met_rows = parts.kernel.tile.max_head_dim, parts.walk.share * parts.walk.met_rows
@@ -34,7 +34,7 @@ def _flash_turn(parts: Parts) -> Program:
         WaitLoad(),
         Barrier(),
         parts.load({"values": met_rows}),
-        *parts.turn,
+        *parts.iteration,
         parts.product(queries, keys, head_dim),
         Drain(),
         WaitLoad(),
@@ -47,7 +47,7 @@ def _flash_turn(parts: Parts) -> Program:
     )
 
 
-def _staged_turn(parts: Parts) -> Program:
+def _staged_iteration(parts: Parts) -> Program:
     """Each product waits for its operands; scores pass through shared memory (CUTLASS's fused multi-head attention)."""
     tile, walk = parts.kernel.tile, parts.walk
     queries, keys = parts.warp_scores
@@ -55,7 +55,7 @@ def _staged_turn(parts: Parts) -> Program:
     row_partials = tile.queries * PARTIAL_BYTES / parts.kernel.warps
     return (
         Barrier(),
-        *parts.turn,
+        *parts.iteration,
         *parts.staged_product(
             {"queries": walk.share * walk.own_rows, "keys": met_rows}, queries, keys, parts.head_depth
         ),

@@ -46,7 +46,7 @@ class Parts:
 
     @property
     def warp_scores(self) -> tuple[float, float]:
-        """Queries and keys of the scores that a warp computes in a turn."""
+        """Queries and keys of the scores that a warp computes in an iteration."""
         tile = self.kernel.tile
         return tile.queries / tile.warps[0], tile.keys / tile.warps[1]
 
@@ -129,12 +129,12 @@ class Parts:
         return alu(self.gpu, self.kernel.family.rescale, held)
 
     @property
-    def turn(self) -> Program:
+    def iteration(self) -> Program:
         """Addresses and the loop, and words that registers do not hold."""
         family = self.kernel.family
         spilled = self.walk.share * family.spilled_words
         words = (LoadShared(spilled * SHUFFLED_BYTES, spilled),) if spilled else ()
-        return (alu(self.gpu, family.turn, self.walk.share), *words)
+        return (alu(self.gpu, family.iteration, self.walk.share), *words)
 
     def pass_scores(self, tensors: int = 1) -> tuple[Op, ...]:
         """Scores into shared memory, for products that other warps compute."""

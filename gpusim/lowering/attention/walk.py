@@ -16,10 +16,10 @@ class Walk:
     """The mean CTA of a grid. The forward pass holds queries and meets keys, the backward pass holds keys."""
 
     grid: Grid
-    turns: int
+    iterations: int
     """Tiles that the mean CTA meets, rounded up."""
     share: float
-    """Of a turn's work, what the mean CTA does in each: causal CTAs meet different numbers of tiles."""
+    """Part of an iteration's work that the mean CTA does in each: causal CTAs meet different numbers of tiles."""
     own_rows: float
     """Rows that exist in the mean CTA's own tile."""
     met_rows: float
@@ -43,8 +43,8 @@ def walk_of(operator: Attention, kernel: AttentionKernel, resident_ctas: int) ->
         ceil_div(_met(operator, tile * own_tile, min((tile + 1) * own_tile, own)), met_tile) for tile in (0, tiles - 1)
     ]
     mean = max(counts) if grid.ctas <= resident_ctas else sum(counts) / 2
-    turns = max(1, math.ceil(mean))
-    return Walk(grid, turns, mean / turns, own / tiles, met / ceil_div(met, met_tile))
+    iterations = max(1, math.ceil(mean))
+    return Walk(grid, iterations, mean / iterations, own / tiles, met / ceil_div(met, met_tile))
 
 
 def _met(operator: Attention, first: int, end: int) -> int:

@@ -86,14 +86,18 @@ def _filter_gradient(around: Surroundings, operator: Convolution) -> Transform:
     taps, (rows, columns) = shape.filter_h * shape.filter_w, shape.output
     warps = around.warps(kernel)
     grid = Grid(shape.filters * taps)
-    turns = ceil_div(shape.images, warps) * ceil_div(rows * columns, around.gpu.sm.warp_size)
-    asked = operator.read_bytes / shape.filters / warps / turns
+    iterations = ceil_div(shape.images, warps) * ceil_div(rows * columns, around.gpu.sm.warp_size)
+    asked = operator.read_bytes / shape.filters / warps / iterations
     body: Program = (
         Load((Read("input", asked, asked),), 2 * _row_bytes(around.gpu), 2.0),
         WaitLoad(),
         _taps(around.gpu, kernel, 1),
     )
-    program: Program = (around.setup(kernel), Repeat(body, turns), Store("result", element_bytes, element_bytes, 1.0))
+    program: Program = (
+        around.setup(kernel),
+        Repeat(body, iterations),
+        Store("result", element_bytes, element_bytes, 1.0),
+    )
     moved = (operator.read_bytes, grid.ctas * element_bytes)
     return around.streamed("conv_depthwise2d_grad_weight_kernel", grid, kernel, program, moved, asked_times=taps)
 

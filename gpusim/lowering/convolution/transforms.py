@@ -181,8 +181,8 @@ class Surroundings:
         pushed_out = written_bytes - left_bytes + pushed_bytes
         tensors = [Tensor("result", written_bytes / grid.ctas)]
         if read_bytes:
-            missing, asked_bytes = missed_bytes / read_bytes / asked_times, read_bytes * asked_times
-            tensors.append(Tensor("input", asked_bytes / grid.ctas, None, missing, read_cost=read_cost))
+            missing, requested_bytes = missed_bytes / read_bytes / asked_times, read_bytes * asked_times
+            tensors.append(Tensor("input", requested_bytes / grid.ctas, None, missing, read_cost=read_cost))
         launch = Launch(
             name,
             grid,

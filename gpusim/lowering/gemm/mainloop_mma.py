@@ -12,7 +12,7 @@ from gpusim.lowering.gemm.multistage import MIN_ASYNC_COPY_BYTES, copies_asynchr
 from gpusim.lowering.gemm.problem import Problem
 
 TURNED_BITS = 16
-"""Widest elements that ldmatrix turns, for a matrix that does not lie along k (PTX ISA, ``ldmatrix.trans``)."""
+"""Widest elements that ldmatrix transposes, for a matrix that does not lie along k (PTX ISA, ``ldmatrix.trans``)."""
 
 
 def mma_body(gpu: Gpu, kernel: Kernel, loop: MmaLoop, problem: Problem) -> LoopBody:

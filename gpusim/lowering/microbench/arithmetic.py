@@ -10,12 +10,12 @@ from gpusim.lowering.locality import Traffic
 from gpusim.lowering.totals import Lowered
 from gpusim.program import Alu, Load, Mma, Op, Read, Repeat, Role, WaitLoad
 
-TURNS = 128
-"""Of a loop of one instruction."""
+ITERATIONS = 128
+"""Iterations of a loop of one instruction."""
 UNROLLED = 16
-"""Of a chain in a turn."""
+"""Instructions of a chain in an iteration."""
 LOOP_INSTRUCTIONS = 4.0
-"""Of a turn of a stream's loop: addresses, counter, branch."""
+"""Instructions of an iteration of a stream's loop beside its arithmetic: addresses, counter, branch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,23 +26,23 @@ class InstructionLoop:
     """A multiply-accumulate of the spec, or a pipe beside them."""
     warps: int
     chains: int
-    """Independent ones of a warp."""
+    """Independent chains of instructions of a warp."""
 
     @property
     def of_a_warp(self) -> int:
-        """Instructions."""
-        return TURNS * UNROLLED * self.chains
+        """Instructions that a warp executes."""
+        return ITERATIONS * UNROLLED * self.chains
 
 
 def instruction_launch(gpu: Gpu, loop: InstructionLoop) -> Launch:
     """The launch of a loop."""
-    role = Role(loop.warps, (Repeat((_chained(gpu, loop),), TURNS),))
+    role = Role(loop.warps, (Repeat((_chained(gpu, loop),), ITERATIONS),))
     resources = Resources(loop.warps * gpu.sm.warp_size, 32, 0)
     return Launch(f"loop_{loop.instruction}", Grid(1), (role,), resources, cold=False)
 
 
 def _chained(gpu: Gpu, loop: InstructionLoop) -> Op:
-    """A turn: every chain goes on by ``UNROLLED`` instructions."""
+    """An iteration: every chain goes on by ``UNROLLED`` instructions."""
     count = float(UNROLLED * loop.chains)
     if loop.instruction in gpu.instructions:
         return Mma(loop.instruction, count, UNROLLED, 0.0, 0.0, pipelined=True)
@@ -56,19 +56,19 @@ class MultiplyAddStream:
 
     instruction: str
     multiply_adds: int
-    """Of an element, each on the result of the one before; a subtraction and a sum come on top."""
+    """Multiply-adds of an element, each on the result of the one before; a subtraction and a sum come on top."""
     arrays: int
     element_bytes: float
     threads: int
     ctas: int
     in_flight: int
     """Elements of a thread that are loaded and computed together."""
-    turns: int
+    iterations: int
 
     @property
     def elements(self) -> float:
-        """Of an array, over all CTAs."""
-        return float(self.ctas * self.threads * self.in_flight * self.turns)
+        """Elements of an array that all CTAs read."""
+        return float(self.ctas * self.threads * self.in_flight * self.iterations)
 
 
 def multiply_add_launch(gpu: Gpu, stream: MultiplyAddStream) -> Lowered:
@@ -76,7 +76,7 @@ def multiply_add_launch(gpu: Gpu, stream: MultiplyAddStream) -> Lowered:
     warp_bytes = gpu.sm.warp_size * stream.in_flight * stream.element_bytes
     names = tuple(f"input {number}" for number in range(stream.arrays))
     reads = tuple(Read(name, warp_bytes, warp_bytes) for name in names)
-    turn = (
+    iteration = (
         Load(reads, stream.arrays * warp_bytes, float(stream.arrays * stream.in_flight)),
         WaitLoad(),
         Alu((("alu", LOOP_INSTRUCTIONS),), 0.0),
@@ -86,7 +86,7 @@ def multiply_add_launch(gpu: Gpu, stream: MultiplyAddStream) -> Lowered:
     launch = Launch(
         "multiply_add_stream",
         Grid(stream.ctas),
-        (Role(warps, (Repeat(turn, stream.turns),)),),
+        (Role(warps, (Repeat(iteration, stream.iterations),)),),
         Resources(stream.threads, 32, 0),
         tuple(Tensor(name, warps * warp_bytes, None, 1.0) for name in names),
         cold=False,

@@ -14,7 +14,7 @@ from gpusim.units import ceil_div
 IN_FLIGHT = 8
 """Loads of a thread that an unrolled loop issues before it uses the first."""
 ROUNDS = 64
-"""Turns of that loop; more change nothing."""
+"""Iterations of that loop; more change nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +49,16 @@ def cache_read_launch(gpu: Gpu, read: CacheRead) -> Launch:
         # All SMs read the same lines at about the same time; the first of them brings a line for the others.
         missed /= gpu.sm.count
     warps = ceil_div(read.threads, gpu.sm.warp_size)
-    hit_bytes, asked_bytes = in_l1 * read.warp_bytes, (1.0 - in_l1) * read.warp_bytes
+    hit_bytes, requested_bytes = in_l1 * read.warp_bytes, (1.0 - in_l1) * read.warp_bytes
     program: list[Op] = []
-    if asked_bytes:
-        loads = (Read("buffer", asked_bytes, asked_bytes),)
-        program.append(Load(loads, asked_bytes, IN_FLIGHT * (1.0 - in_l1)))
+    if requested_bytes:
+        loads = (Read("buffer", requested_bytes, requested_bytes),)
+        program.append(Load(loads, requested_bytes, IN_FLIGHT * (1.0 - in_l1)))
     if hit_bytes:
         program += l1_hit(gpu, hit_bytes, IN_FLIGHT * in_l1)
-    if asked_bytes:
+    if requested_bytes:
         program.append(WaitLoad())
-    tensor = Tensor("buffer", warps * asked_bytes, None, missed, far_hits_fraction=far)
+    tensor = Tensor("buffer", warps * requested_bytes, None, missed, far_hits_fraction=far)
     resources = Resources(read.threads, 32, 0)
     roles = (Role(warps, (Repeat(tuple(program), ROUNDS),)),)
     return Launch("cache_read", Grid(read.ctas), roles, resources, (tensor,), cold=False)

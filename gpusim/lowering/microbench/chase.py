@@ -43,7 +43,7 @@ class Chase:
     path: Path = "register"
     ctas: int = 1
     warps: int = 1
-    """Of a CTA, each with a chain."""
+    """Warps of a CTA, each with a chain."""
     address_instructions: int = 0
     """Dependent integer instructions of a hop, where the chain holds indices and not addresses."""
     cached_in_l1: bool = True

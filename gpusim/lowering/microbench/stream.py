@@ -12,38 +12,38 @@ from gpusim.program import Alu, Load, Op, Program, Read, Repeat, Role, Store, Wa
 from gpusim.units import ceil_div
 
 ADDRESS_INSTRUCTIONS = 6
-"""Of a thread, dependent: number of the thread, comparison with the size, addresses."""
+"""Dependent instructions of a thread: its number, comparison with the size, addresses."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class StreamKernel:
     """A kernel over arrays of equal size, and how it is launched."""
 
     reads: int
     """Arrays read."""
     writes: int
     threads: int
-    """Of a CTA."""
+    """Threads of a CTA."""
     ctas: int
     ctas_per_sm: int | None = None
     """Limited by shared memory that the kernel asks for; None where threads and slots limit."""
     access_bytes: float = 8.0
-    """Of a thread and an array [B]."""
+    """Width of a thread's access to an array [B]."""
     accesses: int = 1
-    """Of a thread and an array, all on their way together."""
-    turns: int = 1
-    """Of a thread's loop, which does these accesses and waits for what it reads."""
+    """Accesses of a thread to an array that are on their way together."""
+    iterations: int = 1
+    """Iterations of a thread's loop, which does these accesses and waits for what it reads."""
     footprint_bytes: float = 2.0**40
-    """Which the launches go round, one after the other [B]."""
+    """Memory that successive launches go through before they come round to the first bytes again [B]."""
 
     @property
     def moved_bytes(self) -> float:
-        """By all CTAs [B]."""
-        accesses = self.accesses * self.turns
+        """What all CTAs read and write [B]."""
+        accesses = self.accesses * self.iterations
         return (self.reads + self.writes) * self.threads * self.access_bytes * accesses * self.ctas
 
 
-def stream_launch(gpu: Gpu, stream: Stream) -> Lowered:
+def stream_launch(gpu: Gpu, stream: StreamKernel) -> Lowered:
     """The launch of a stream that ran just before, on the same arrays."""
     warps = ceil_div(stream.threads, gpu.sm.warp_size)
     warp_bytes = stream.threads / warps * stream.access_bytes * stream.accesses
@@ -54,12 +54,12 @@ def stream_launch(gpu: Gpu, stream: Stream) -> Lowered:
     cta_bytes = warp_bytes * warps
     inputs = (Tensor(name, cta_bytes, None, missed, far_hits_fraction=far) for name in names)
     tensors = (*inputs, Tensor("result", cta_bytes))
-    of_array = cta_bytes * stream.turns * stream.ctas
+    of_array = cta_bytes * stream.iterations * stream.ctas
     moved = Traffic(stream.reads * of_array, missed * stream.reads * of_array, missed * stream.writes * of_array)
     launch = Launch(
         "stream",
         Grid(stream.ctas),
-        (Role(warps, _looped(_program(gpu, stream, names, warp_bytes), stream.turns)),),
+        (Role(warps, _looped(_program(gpu, stream, names, warp_bytes), stream.iterations)),),
         Resources(stream.threads, 32, _shared_bytes(gpu, stream.ctas_per_sm)),
         tensors,
         write_back_cost=missed * _write_cost(gpu, stream),
@@ -69,11 +69,11 @@ def stream_launch(gpu: Gpu, stream: Stream) -> Lowered:
     return Lowered(launch, moved)
 
 
-def _looped(turn: Program, turns: int) -> Program:
-    return turn if turns == 1 else (Repeat(turn, turns),)
+def _looped(iteration: Program, iterations: int) -> Program:
+    return iteration if iterations == 1 else (Repeat(iteration, iterations),)
 
 
-def _program(gpu: Gpu, stream: Stream, names: tuple[str, ...], warp_bytes: float) -> tuple[Op, ...]:
+def _program(gpu: Gpu, stream: StreamKernel, names: tuple[str, ...], warp_bytes: float) -> tuple[Op, ...]:
     address = Alu((("alu", float(ADDRESS_INSTRUCTIONS)),), ADDRESS_INSTRUCTIONS * gpu.pipes["alu"].latency_cycles)
     store = [Store("result", warp_bytes, warp_bytes, float(stream.accesses)) for _ in range(stream.writes)]
     if not stream.reads:
@@ -84,7 +84,7 @@ def _program(gpu: Gpu, stream: Stream, names: tuple[str, ...], warp_bytes: float
     return address, load, WaitLoad(), multiply, *store
 
 
-def _write_cost(gpu: Gpu, stream: Stream) -> float:
+def _write_cost(gpu: Gpu, stream: StreamKernel) -> float:
     """DRAM time of what is written, for each byte that enters L2: each pushes out its like."""
     if not stream.writes:
         return 0.0

@@ -13,9 +13,9 @@ SHUFFLED_BYTES = 128
 
 def alu(gpu: Gpu, work: Work, elements: float = 1.0, deepest: float | None = None) -> Alu:
     """A warp's work on ``elements`` of each thread, on average; on ``deepest`` of a thread that has most."""
-    in_turn = (elements if deepest is None else deepest) if work.serial else 1.0
+    chained = (elements if deepest is None else deepest) if work.serial else 1.0
     counts = tuple((pipe, count * elements) for pipe, count in work.by_pipe.items() if count)
-    return Alu(counts, in_turn * chain_cycles(gpu, work.chain))
+    return Alu(counts, chained * chain_cycles(gpu, work.chain))
 
 
 def chain_cycles(gpu: Gpu, chain: Pipes) -> float:
@@ -36,9 +36,9 @@ def cta_reduction(gpu: Gpu, combine: Work, *, value_bytes: float, rows: int) -> 
 
     Half of the rows store, and as many combine, then a quarter, and so on; all of them wait.
     """
-    turns = (rows - 1).bit_length()
-    if not turns:
+    iterations = (rows - 1).bit_length()
+    if not iterations:
         return ()
-    share = (rows - 1) / (rows * turns)
+    share = (rows - 1) / (rows * iterations)
     store, load = StoreShared(share * value_bytes, share), LoadShared(share * value_bytes, share)
-    return (Repeat((store, Barrier(), load, alu(gpu, combine, share, 1.0), Barrier()), turns),)
+    return (Repeat((store, Barrier(), load, alu(gpu, combine, share, 1.0), Barrier()), iterations),)

@@ -8,7 +8,7 @@ from gpusim.library.vector import ColumnKernel
 from gpusim.lowering.totals import Lowered
 from gpusim.lowering.vector.arithmetic import SHUFFLED_BYTES, alu, cta_reduction, warp_reduction
 from gpusim.lowering.vector.rows import filling_splits, lower_rows
-from gpusim.lowering.vector.streams import Turns
+from gpusim.lowering.vector.streams import AccessLoop
 from gpusim.program import Program, Repeat, SplitKFixup, Store
 from gpusim.units import ceil_div
 from gpusim.workloads.memory_bound import ColumnReduction
@@ -16,7 +16,7 @@ from gpusim.workloads.memory_bound import ColumnReduction
 PARTIAL_BYTES = 4
 """A partial result in its accumulator."""
 UNROLLED = 4
-"""Turns of a short loop that a compiler does at once."""
+"""Iterations of a short loop that a compiler does at once."""
 
 
 def lower_columns(gpu: Gpu, operator: ColumnReduction, kernel: ColumnKernel, *, warm: bool) -> Lowered:
@@ -30,9 +30,9 @@ def lower_columns(gpu: Gpu, operator: ColumnReduction, kernel: ColumnKernel, *, 
     tiles, threads_of_column = ceil_div(n, 1 if in_pieces else neighbours * vector), kernel.threads // neighbours
     splits = 1 if in_pieces else _splits(gpu, operator, kernel, tiles, threads_of_column)
     grid = Grid(tiles, splits=splits)
-    at_once = threads_of_column * splits * kernel.rows_per_turn
-    turns = Turns(gpu, grid.ctas, kernel.threads, ceil_div(operator.m, at_once), vector)
-    of_turn = operator.m * operator.n / (grid.ctas * kernel.threads * turns.turns)
+    at_once = threads_of_column * splits * kernel.rows_per_iteration
+    loop = AccessLoop(gpu, grid.ctas, kernel.threads, ceil_div(operator.m, at_once), vector)
+    per_iteration = operator.m * operator.n / (grid.ctas * kernel.threads * loop.iterations)
     reduce_one = kernel.functions[operator.function]
     values = len(operator.writes) * (1 if in_pieces else vector)
     lanes = gpu.sm.warp_size
@@ -41,7 +41,10 @@ def lower_columns(gpu: Gpu, operator: ColumnReduction, kernel: ColumnKernel, *, 
     stored_bytes = operator.result_bytes / (grid.ctas * warps)
     program: Program = (
         alu(gpu, kernel.setup),
-        Repeat((*turns.load(operator.reads), alu(gpu, kernel.turn), alu(gpu, reduce_one, of_turn)), turns.turns),
+        Repeat(
+            (*loop.load(operator.reads), alu(gpu, kernel.iteration), alu(gpu, reduce_one, per_iteration)),
+            loop.iterations,
+        ),
         *cta_reduction(gpu, reduce_one, value_bytes=values * SHUFFLED_BYTES, rows=warps),
         *(warp_reduction(gpu, reduce_one, values=values, threads=lanes // neighbours) if neighbours < lanes else ()),
         *_across_ctas(partial_bytes, splits, threads_of_column),
@@ -54,7 +57,7 @@ def lower_columns(gpu: Gpu, operator: ColumnReduction, kernel: ColumnKernel, *, 
         grid=grid,
         resources=Resources(kernel.threads, kernel.registers.value, kernel.threads * PARTIAL_BYTES * values),
         program=program,
-        inputs=turns.inputs(operator.reads),
+        inputs=loop.inputs(operator.reads),
         warm=warm,
     )
 

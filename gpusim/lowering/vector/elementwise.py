@@ -8,7 +8,7 @@ from gpusim.library.vector import ElementwiseKernel
 from gpusim.lowering.totals import Lowered
 from gpusim.lowering.vector.arithmetic import alu
 from gpusim.lowering.vector.rows import lower_rows
-from gpusim.lowering.vector.streams import Turns
+from gpusim.lowering.vector.streams import AccessLoop
 from gpusim.program import Alu, Program, Repeat
 from gpusim.units import ceil_div
 from gpusim.workloads.functions import WINDOWS
@@ -17,13 +17,13 @@ from gpusim.workloads.vector import Elementwise
 
 
 def lower_elementwise(gpu: Gpu, operator: Elementwise | Pointwise, kernel: ElementwiseKernel, *, warm: bool) -> Lowered:
-    """One turn with all elements of a thread, or several with fewer. The average CTA stands for all."""
+    """One iteration with all elements of a thread, or several with fewer. The average CTA stands for all."""
     rows, columns = operator.extents
-    elements, at_once = rows * columns, kernel.elements_per_turn or kernel.elements_per_thread
+    elements, at_once = rows * columns, kernel.elements_per_iteration or kernel.elements_per_thread
     grid = Grid(_channels(operator) if kernel.channels_apart else ceil_div(elements, _of_cta(kernel)))
     of_thread = ceil_div(elements, grid.ctas * kernel.threads)
     windows = WINDOWS.intersection(operator.function.split("+"))
-    turns = Turns(
+    loop = AccessLoop(
         gpu,
         grid.ctas,
         kernel.threads,
@@ -31,14 +31,14 @@ def lower_elementwise(gpu: Gpu, operator: Elementwise | Pointwise, kernel: Eleme
         kernel.vector_elements,
         passing_bytes=0.0 if windows else operator.touched_bytes,
     )
-    of_turn = elements / (grid.ctas * kernel.threads * turns.turns)
-    waits = (Alu((), kernel.turn_wait_cycles.value),) if kernel.turn_wait_cycles else ()
+    per_iteration = elements / (grid.ctas * kernel.threads * loop.iterations)
+    waits = (Alu((), kernel.iteration_wait_cycles.value),) if kernel.iteration_wait_cycles else ()
     body: Program = (
         *waits,
-        alu(gpu, kernel.index, of_turn),
-        *turns.load(operator.reads),
-        alu(gpu, kernel.work(operator), of_turn),
-        turns.store(operator.writes),
+        alu(gpu, kernel.index, per_iteration),
+        *loop.load(operator.reads),
+        alu(gpu, kernel.work(operator), per_iteration),
+        loop.store(operator.writes),
     )
     return lower_rows(
         gpu,
@@ -46,8 +46,8 @@ def lower_elementwise(gpu: Gpu, operator: Elementwise | Pointwise, kernel: Eleme
         name=kernel.printed_name(operator),
         grid=grid,
         resources=Resources(kernel.threads, kernel.registers.value, 0),
-        program=(alu(gpu, kernel.setup), *(body if turns.turns == 1 else (Repeat(body, turns.turns),))),
-        inputs=turns.inputs(operator.reads),
+        program=(alu(gpu, kernel.setup), *(body if loop.iterations == 1 else (Repeat(body, loop.iterations),))),
+        inputs=loop.inputs(operator.reads),
         warm=warm,
     )
 

@@ -8,7 +8,7 @@ from gpusim.library.vector import NormKernel
 from gpusim.lowering.totals import Lowered
 from gpusim.lowering.vector.arithmetic import alu, cta_reduction, warp_reduction
 from gpusim.lowering.vector.rows import evicted_between_passes, lower_rows, resident_ctas
-from gpusim.lowering.vector.streams import Turns
+from gpusim.lowering.vector.streams import AccessLoop
 from gpusim.program import Barrier, LoadShared, Program, Repeat, StoreShared
 from gpusim.units import ceil_div
 from gpusim.workloads.memory_bound import RowReduction
@@ -25,24 +25,24 @@ def lower_norm(gpu: Gpu, operator: RowsOperator | RowReduction, kernel: NormKern
     registers = kernel.registers_on(gpu.compute_capability, operator.dtype)
     resources = Resources(kernel.threads, registers, warps * statistics_bytes)
     in_flight = resident_ctas(gpu, resources, operator.m)
-    turns = Turns(
+    loop = AccessLoop(
         gpu,
         operator.m,
         kernel.threads,
-        _turns_of_slowest_warp(
-            operator.n // kernel.vector_elements, kernel.threads, gpu.sm.warp_size, kernel.unrolled_turns
+        _iterations_of_slowest_warp(
+            operator.n // kernel.vector_elements, kernel.threads, gpu.sm.warp_size, kernel.unrolled_iterations
         ),
         kernel.vector_elements,
     )
     # A warp executes for all lanes where one of them has an element.
     vectors = ceil_div(ceil_div(operator.n, kernel.vector_elements), gpu.sm.warp_size)
-    of_turn = vectors * kernel.vector_elements / (turns.turns * warps)
+    per_iteration = vectors * kernel.vector_elements / (loop.iterations * warps)
     rows = [access for access in operator.reads if not access.distinct]
     gather, normalise = kernel.passes
-    turn = alu(gpu, kernel.turn)
+    iteration = alu(gpu, kernel.iteration)
     program: Program = (
         alu(gpu, kernel.setup),
-        Repeat((*turns.load(rows), turn, alu(gpu, gather, of_turn, kernel.vector_elements)), turns.turns),
+        Repeat((*loop.load(rows), iteration, alu(gpu, gather, per_iteration, kernel.vector_elements)), loop.iterations),
         *warp_reduction(gpu, kernel.combine, values=kernel.statistics),
         *cta_reduction(gpu, kernel.combine, value_bytes=statistics_bytes, rows=warps),
         StoreShared(statistics_bytes, 1.0),
@@ -51,12 +51,12 @@ def lower_norm(gpu: Gpu, operator: RowsOperator | RowReduction, kernel: NormKern
         alu(gpu, kernel.finish),
         Repeat(
             (
-                *turns.load(operator.reads, AGAIN),
-                turn,
-                alu(gpu, normalise, of_turn),
-                turns.store(operator.writes),
+                *loop.load(operator.reads, AGAIN),
+                iteration,
+                alu(gpu, normalise, per_iteration),
+                loop.store(operator.writes),
             ),
-            turns.turns,
+            loop.iterations,
         ),
     )
     return lower_rows(
@@ -67,21 +67,21 @@ def lower_norm(gpu: Gpu, operator: RowsOperator | RowReduction, kernel: NormKern
         resources=resources,
         program=program,
         inputs=(
-            *turns.inputs(rows),
-            *turns.inputs(operator.reads, AGAIN, evicted_between_passes(gpu, operator, in_flight, 2)),
+            *loop.inputs(rows),
+            *loop.inputs(operator.reads, AGAIN, evicted_between_passes(gpu, operator, in_flight, 2)),
         ),
         warm=warm,
     )
 
 
-def _turns_of_slowest_warp(vectors: int, threads: int, lanes: int, unrolled: int) -> int:
-    """Turns of the warp of a CTA that takes most over a row of ``vectors``; the others wait for it at a barrier.
+def _iterations_of_slowest_warp(vectors: int, threads: int, lanes: int, unrolled: int) -> int:
+    """Iterations of the warp of a CTA that takes most over a row of ``vectors``; the others wait for it at a barrier.
 
-    Lanes of a warp that have a turn more than its others go through the same loops, masked, but for one case: where
-    their turns fill the ``unrolled`` loop and those of the others do not, the warp goes through the loop of what is
-    left over, for these, and then through the unrolled one.
+    Threads of a warp that have an iteration more than its others go through the same loops, masked, but for one case:
+    where their iterations fill the ``unrolled`` loop and those of the others do not, the warp goes through the loop of
+    what is left over, for these, and then through the unrolled one.
 
-    >>> [_turns_of_slowest_warp(n // 4, 128, 32, 4) for n in (1384, 1576, 2048, 2056)]
+    >>> [_iterations_of_slowest_warp(n // 4, 128, 32, 4) for n in (1384, 1576, 2048, 2056)]
     [3, 7, 4, 5]
     """
     whole, rest = divmod(vectors, threads)

@@ -8,7 +8,7 @@ from gpusim.library.vector import ReductionKernel
 from gpusim.lowering.totals import Lowered
 from gpusim.lowering.vector.arithmetic import SHUFFLED_BYTES, alu, cta_reduction, warp_reduction
 from gpusim.lowering.vector.rows import filling_splits, lower_rows
-from gpusim.lowering.vector.streams import Turns
+from gpusim.lowering.vector.streams import AccessLoop
 from gpusim.program import Program, Repeat, SplitKFixup, Store
 from gpusim.units import ceil_div
 from gpusim.workloads.memory_bound import RowReduction
@@ -28,7 +28,7 @@ def lower_reduction(gpu: Gpu, operator: Reduction | RowReduction, kernel: Reduct
     grid = Grid(tiles, splits=splits)
     threads_of_row = (kernel.threads if shared else lanes) * splits
     # The last CTA has fewer rows; the average CTA stands for all.
-    turns = Turns(
+    loop = AccessLoop(
         gpu,
         grid.ctas,
         kernel.threads,
@@ -36,13 +36,13 @@ def lower_reduction(gpu: Gpu, operator: Reduction | RowReduction, kernel: Reduct
         kernel.vector_elements,
     )
     reduce_one = kernel.functions[operator.function]
-    of_turn = operator.m * operator.n / (grid.ctas * kernel.threads * turns.turns)
-    body = (*turns.load(operator.reads), alu(gpu, kernel.turn), alu(gpu, reduce_one, of_turn))
+    per_iteration = operator.m * operator.n / (grid.ctas * kernel.threads * loop.iterations)
+    body = (*loop.load(operator.reads), alu(gpu, kernel.iteration), alu(gpu, reduce_one, per_iteration))
     across_warps = cta_reduction(gpu, reduce_one, value_bytes=SHUFFLED_BYTES, rows=warps) if shared else ()
     stored_bytes = operator.result_bytes / (grid.ctas * warps)
     program: Program = (
         alu(gpu, kernel.setup),
-        Repeat(body, turns.turns),
+        Repeat(body, loop.iterations),
         *across_warps,
         *warp_reduction(gpu, reduce_one),
         *((SplitKFixup(PARTIAL_BYTES / warps, 1),) if splits > 1 else ()),
@@ -55,7 +55,7 @@ def lower_reduction(gpu: Gpu, operator: Reduction | RowReduction, kernel: Reduct
         grid=grid,
         resources=Resources(kernel.threads, kernel.registers.value, kernel.threads * PARTIAL_BYTES if shared else 0),
         program=program,
-        inputs=turns.inputs(operator.reads),
+        inputs=loop.inputs(operator.reads),
         warm=warm,
     )
 

@@ -8,7 +8,7 @@ from gpusim.library.vector import BlockRowsKernel, WarpRowsKernel, Work
 from gpusim.lowering.totals import Lowered
 from gpusim.lowering.vector.arithmetic import SHUFFLED_BYTES, alu, chain_cycles, warp_reduction
 from gpusim.lowering.vector.rows import evicted_between_passes, lower_rows, resident_ctas, threads_for
-from gpusim.lowering.vector.streams import Turns
+from gpusim.lowering.vector.streams import AccessLoop
 from gpusim.program import Barrier, Compute, LoadShared, Op, Program, Repeat, StoreShared
 from gpusim.units import ceil_div
 from gpusim.workloads.memory_bound import RowReduction
@@ -36,16 +36,16 @@ def lower_warp_rows(gpu: Gpu, operator: RowsOperator | RowReduction, kernel: War
     # Registers hold a power of two of elements, and are computed with whether the row fills them or not.
     held = threads_for(operator.n, kernel.max_n) / lanes
     of_instruction = operator.n / (lanes * ceil_div(operator.n, lanes))
-    turns = Turns(gpu, grid.ctas, kernel.threads, 1, of_instruction, passing_bytes=operator.touched_bytes)
+    loop = AccessLoop(gpu, grid.ctas, kernel.threads, 1, of_instruction, passing_bytes=operator.touched_bytes)
     *firsts, last = kernel.passes
     reduction = warp_reduction(gpu, kernel.combine)
     program: Program = (
         alu(gpu, kernel.setup),
         alu(gpu, kernel.load, mean_rows * held * len(operator.reads)),
-        *turns.load(operator.reads),
+        *loop.load(operator.reads),
         *(op for work in firsts for op in (alu(gpu, work, mean_rows * held), *reduction)),
         alu(gpu, last, accesses),
-        turns.store(operator.writes),
+        loop.store(operator.writes),
     )
     registers = next((count for most, count in kernel.registers_by_elements if held <= most), kernel.registers.value)
     return lower_rows(
@@ -55,7 +55,7 @@ def lower_warp_rows(gpu: Gpu, operator: RowsOperator | RowReduction, kernel: War
         grid=grid,
         resources=Resources(kernel.threads, registers, 0),
         program=program,
-        inputs=turns.inputs(operator.reads),
+        inputs=loop.inputs(operator.reads),
         warm=warm,
     )
 
@@ -85,8 +85,8 @@ def lower_block_rows(
         inputs=tuple(
             one
             for again, gone in (("", 1.0), (AGAIN, evicted))
-            for part, turns in parts.items()
-            for one in turns.inputs(operator.reads, again + part, gone)
+            for part, loop in parts.items()
+            for one in loop.inputs(operator.reads, again + part, gone)
         ),
         warm=warm,
     )
@@ -94,30 +94,30 @@ def lower_block_rows(
 
 def _parts_of_row(
     gpu: Gpu, operator: RowsOperator | RowReduction, kernel: BlockRowsKernel
-) -> tuple[int, dict[str, Turns]]:
-    """Threads of a CTA, and how they share a row: turns of vector accesses, and of single elements for the rest."""
+) -> tuple[int, dict[str, AccessLoop]]:
+    """Threads of a CTA, and the loops in which they share a row: vector accesses, and single elements for the rest."""
     n, vector = operator.n, int(kernel.vector_bytes / operator.reads[0].element_bytes)
     # Two accesses of a thread, or more, cover the row.
     threads = threads_for(n / vector / 2, kernel.max_threads)
-    # A row that does not begin on an aligned address has one turn of single elements before the first vector; of rows
-    # whose length is odd, all but one in ``vector`` begin so.
+    # A row that does not begin on an aligned address has one iteration of single elements before the first vector; of
+    # rows whose length is odd, all but one in ``vector`` begin so.
     aligned = n % vector == 0
     head = 0 if aligned else threads * (1 - 1 / vector)
-    vector_turns = int((n - head) // (threads * vector))
-    rest = n - vector_turns * threads * vector
-    single_turns = (0 if aligned else 1) + ceil_div(max(0, int(rest - head)), threads)
+    vector_iterations = int((n - head) // (threads * vector))
+    rest = n - vector_iterations * threads * vector
+    single_iterations = (0 if aligned else 1) + ceil_div(max(0, int(rest - head)), threads)
     parts = {
-        "": Turns(gpu, operator.m, threads, vector_turns, vector, 1 - rest / n),
-        SINGLES: Turns(gpu, operator.m, threads, single_turns, 1.0, rest / n),
+        "": AccessLoop(gpu, operator.m, threads, vector_iterations, vector, 1 - rest / n),
+        SINGLES: AccessLoop(gpu, operator.m, threads, single_iterations, 1.0, rest / n),
     }
-    return threads, {part: turns for part, turns in parts.items() if turns.turns and turns.part}
+    return threads, {part: loop for part, loop in parts.items() if loop.iterations and loop.part}
 
 
 def _pass(
     gpu: Gpu,
     operator: RowsOperator | RowReduction,
     kernel: BlockRowsKernel,
-    parts: dict[str, Turns],
+    parts: dict[str, AccessLoop],
     again: str,
     work: Work,
     *,
@@ -125,17 +125,17 @@ def _pass(
 ) -> Program:
     """One pass of a warp over its part of the row."""
 
-    def loop(part: str, turns: Turns) -> Repeat:
-        elements = turns.part * operator.n / (turns.threads * turns.turns)
+    def repeated(part: str, loop: AccessLoop) -> Repeat:
+        elements = loop.part * operator.n / (loop.threads * loop.iterations)
         body: Program = (
-            *turns.load(operator.reads, again + part),
-            alu(gpu, kernel.turn),
+            *loop.load(operator.reads, again + part),
+            alu(gpu, kernel.iteration),
             alu(gpu, work, elements),
-            *((turns.store(operator.writes),) if stores else ()),
+            *((loop.store(operator.writes),) if stores else ()),
         )
-        return Repeat(body, turns.turns)
+        return Repeat(body, loop.iterations)
 
-    return tuple(loop(part, turns) for part, turns in parts.items())
+    return tuple(repeated(part, loop) for part, loop in parts.items())
 
 
 def _block_reduction(gpu: Gpu, kernel: BlockRowsKernel, threads: int) -> Program:

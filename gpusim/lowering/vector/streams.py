@@ -1,4 +1,4 @@
-"""What a warp loads and stores in a turn, from the accesses of an operator.
+"""What a warp loads and stores in an iteration, from the accesses of an operator.
 
 Tensors that are broadcast and small stay in L1. Of others each contiguous run takes whole sectors of L2, whatever of
 them is used; what other threads use of the same sector they ask for again, and DRAM is read once.
@@ -35,37 +35,37 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class AccessLoop:
     """How a grid divides what an operator touches: evenly, for the mean CTA stands for all."""
 
     gpu: Gpu
     ctas: int
     threads: int
     """Of a CTA."""
-    turns: int
+    iterations: int
     """Of a thread."""
     vector_elements: float
     """Of a load or store of a thread."""
     part: float = 1.0
-    """Share of what the operator touches that these turns do."""
+    """Share of what the operator touches that this loop goes through."""
     passing_bytes: float = 0.0
     """What L2 sees pass while what is broadcast is used once by all: what the operator touches; none where it is used
     again soon [B]."""
 
     def elements(self, access: Access) -> float:
-        """That a thread touches in a turn."""
-        return self.part * access.elements / (self.ctas * self.threads * self.turns)
+        """Elements that a thread touches in an iteration."""
+        return self.part * access.elements / (self.ctas * self.threads * self.iterations)
 
-    def asked_bytes(self, access: Access) -> float:
-        """That a warp asks of L2 in a turn: whole sectors [B]."""
+    def requested_bytes(self, access: Access) -> float:
+        """What a warp requests from L2 in an iteration: whole sectors [B]."""
         return self.elements(access) * self.gpu.sm.warp_size * access.element_bytes * _fetched_per_byte(access)
 
     def instructions(self, accesses: Sequence[Access]) -> float:
-        """Loads or stores of a warp in a turn."""
+        """Loads or stores of a warp in an iteration."""
         return sum(self.elements(access) / self.vector_elements for access in accesses)
 
     def load(self, accesses: Sequence[Access], name: str = "") -> Program:
-        """Load all of a turn, and wait.
+        """The loads of an iteration, and the wait for them.
 
         Args:
             name: ends the names of the tensors, to tell what is read again, or in another way.
@@ -73,7 +73,7 @@ class Turns:
         kept = [access for access in accesses if _stays_in_l1(self.gpu, access)]
         passed = [access for access in accesses if not _stays_in_l1(self.gpu, access)]
         asked = [
-            (one.name, self.asked_bytes(access))
+            (one.name, self.requested_bytes(access))
             for one, access in zip(self.inputs(accesses, name), passed, strict=True)
         ]
         reads = tuple(Read(tensor, size_bytes, size_bytes) for tensor, size_bytes in asked)
@@ -100,15 +100,17 @@ class Turns:
         """
         warps = self.threads / self.gpu.sm.warp_size
         return tuple(
-            Input(f"input {number}{name}", warps * self.asked_bytes(access), evicted * self._missed_fraction(access))
+            Input(
+                f"input {number}{name}", warps * self.requested_bytes(access), evicted * self._missed_fraction(access)
+            )
             for number, access in enumerate(accesses)
             if not _stays_in_l1(self.gpu, access)
         )
 
     def store(self, accesses: Sequence[Access]) -> Store:
-        """Store all of a turn."""
+        """The stores of an iteration."""
         size_bytes = sum(self.elements(access) * self.gpu.sm.warp_size * access.element_bytes for access in accesses)
-        return Store("result", size_bytes, sum(map(self.asked_bytes, accesses)), self.instructions(accesses))
+        return Store("result", size_bytes, sum(map(self.requested_bytes, accesses)), self.instructions(accesses))
 
     def _missed_fraction(self, access: Access) -> float:
         """Of the bytes asked of L2, those that it does not hold: asked for the first time, or pushed out since."""

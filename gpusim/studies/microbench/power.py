@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from gpusim.lowering.microbench.arithmetic import MultiplyAddStream, multiply_add_launch
-from gpusim.lowering.microbench.stream import Stream, stream_launch
+from gpusim.lowering.microbench.stream import StreamKernel, stream_launch
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
@@ -18,10 +18,10 @@ from gpusim.units import MEGA, ceil_div
 from gpusim.workloads.gemm import Gemm
 
 ROOFLINE_THREADS = 256
-ROOFLINE_TURNS = 2000
+ROOFLINE_ITERATIONS = 2000
 MIXBENCH_ELEMENTS = 8
 """Of a thread, all loaded before the first is used."""
-MIXBENCH_TURNS = 64
+MIXBENCH_ITERATIONS = 64
 FLOP_PER_FMA = 2
 BABELSTREAM_BYTES = 2.0**28
 """Of an array, as the benchmark has it by default."""
@@ -97,8 +97,8 @@ def capped_stream_power(system: System, given: Parameters) -> Reading:
     return Reading(capped_stream(system, given).power_w, "W")
 
 
-def _triad() -> Stream:
-    return Stream(2, 1, 1024, ceil_div(int(BABELSTREAM_BYTES), 8 * 1024))
+def _triad() -> StreamKernel:
+    return StreamKernel(2, 1, 1024, ceil_div(int(BABELSTREAM_BYTES), 8 * 1024))
 
 
 def _roofline(system: System, given: Parameters) -> MultiplyAddStream:
@@ -110,7 +110,7 @@ def _roofline(system: System, given: Parameters) -> MultiplyAddStream:
     instruction = "ffma" if round(element_bytes) == 4 else "dfma"
     ctas = given.count("ctas", 8 * system.gpu.sm.count)
     return MultiplyAddStream(
-        instruction, multiply_adds, 2, round(element_bytes), ROOFLINE_THREADS, ctas, 2, ROOFLINE_TURNS
+        instruction, multiply_adds, 2, round(element_bytes), ROOFLINE_THREADS, ctas, 2, ROOFLINE_ITERATIONS
     )
 
 
@@ -122,7 +122,7 @@ def _mixbench(system: System, given: Parameters) -> MultiplyAddStream:
         raise UnsupportedBenchmarkError("parameter type: expected fp32 or fp16")
     ctas = 16 * system.gpu.sm.count
     return MultiplyAddStream(
-        instruction, int(given.number("iters")), 1, element_bytes, 256, ctas, MIXBENCH_ELEMENTS, MIXBENCH_TURNS
+        instruction, int(given.number("iters")), 1, element_bytes, 256, ctas, MIXBENCH_ELEMENTS, MIXBENCH_ITERATIONS
     )
 
 
