@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from gpusim.keyed import Keyed
+from gpusim.cache_key import CacheKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Alu:
 class Load:
     """Ask the memory system for the warp's part of the next block of each tensor; does not wait.
 
-    All warps of a role load the same blocks, and the first one that asks for a block has it brought to the SM.
+    All warps of a role load the same blocks, and the first warp that requests a block has it brought to the SM.
     """
 
     reads: tuple[Read, ...]
@@ -231,11 +231,11 @@ class Role:
 
 def operations(program: Program) -> tuple[Op, ...]:
     """Every operation of a program once, loops before their bodies."""
-    return _operations(Keyed(program))
+    return _operations(CacheKey(program))
 
 
 @lru_cache(maxsize=256)
-def _operations(program: Keyed[Program]) -> tuple[Op, ...]:
+def _operations(program: CacheKey[Program]) -> tuple[Op, ...]:
     """Cached: a prediction asks a dozen times."""
     listed: list[Op] = []
     for op in program.record:
@@ -252,11 +252,11 @@ def executed(program: Program) -> tuple[tuple[Op, int], ...]:
     >>> [(type(op).__name__, times) for op, times in executed(program)]
     [('Compute', 1), ('Load', 10), ('Compute', 5)]
     """
-    return _executed(Keyed(program))
+    return _executed(CacheKey(program))
 
 
 @lru_cache(maxsize=256)
-def _executed(program: Keyed[Program]) -> tuple[tuple[Op, int], ...]:
+def _executed(program: CacheKey[Program]) -> tuple[tuple[Op, int], ...]:
     """Cached, as :func:`_operations`."""
     return tuple(_loop_operations(program.record, 1, 1))
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from gpusim.content import content_hash
+from gpusim.canonical_text import content_hash
 
 Microseconds = Annotated[float, Field(ge=0, le=10_000)]
 """Duration [us]: up to 93 in the shipped specs."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gpusim.canonical_text import content_hash
 from gpusim.confidence import Confidence
-from gpusim.content import content_hash
 from gpusim.hardware.gpu import Gpu
 from gpusim.host.host import Host
 from gpusim.library.library import HeuristicBias, Library, SplitKSearch

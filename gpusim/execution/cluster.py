@@ -3,7 +3,7 @@
 Tasks, answers and the context travel as pickles that the scheduler does not read. The context is the result of a task:
 a worker fetches it from another one, and Dask makes it again where its last holder has died.
 
-The only module that imports Dask; it is imported where a cluster is asked for.
+The only module that imports Dask; it is imported where a cluster is requested.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from gpusim.content import content_hash
+from gpusim.canonical_text import content_hash
 from gpusim.errors import InputError
 from gpusim.files.outputs import output_folder
 from gpusim.version import MODEL_VERSION

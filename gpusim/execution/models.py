@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from gpusim.errors import InputError
-from gpusim.garbage import uncollected
+from gpusim.gc_pause import gc_paused
 from gpusim.models.loading import load_model
 from gpusim.models.policy import Policy
 from gpusim.prediction.timing import Simulate
@@ -58,7 +58,7 @@ class ModelWorkload:
         """
         return load_model(self.model).content.decoding is not None
 
-    @uncollected()  # the garbage of a model takes 60 MB, and searching for it a tenth of its time
+    @gc_paused()  # the garbage of a model takes 60 MB, and searching for it a tenth of its time
     def predict(self, system: System, simulate: Simulate = simulate, *_of_operators: object) -> ModelResult:
         model = load_model(self.model)
         if model.content.decoding:
@@ -67,7 +67,7 @@ class ModelWorkload:
         group, graph = self._group(system), model.graph(self.sizes)
         return predict_model(system, graph, self.policy, self.options, simulate, self.without, group)
 
-    @uncollected()
+    @gc_paused()
     def footprint(self, system: System) -> Footprint:
         """Device memory that it needs, as its prediction states it, in a fraction of a second.
 
@@ -115,13 +115,13 @@ class GenerationWorkload:
     flops: ClassVar[float] = 0.0
     reference_s: ClassVar[float] = REFERENCE_S
 
-    @uncollected()
+    @gc_paused()
     def predict(self, system: System, simulate: Simulate = simulate, *_of_operators: object) -> Generation:
         self.prompt.refuse_several_gpus()
         model, of = load_model(self.prompt.model), self.prompt
         return predict_generation(system, model, of.sizes, self.tokens, of.policy, of.options, simulate)
 
-    @uncollected()
+    @gc_paused()
     def footprint(self, system: System) -> Footprint:
         """Device memory that the last token needs, which keeps keys and values of all others.
 

@@ -70,7 +70,7 @@ class ResumableSweep(Generic[Kept]):
         return len(self._places)
 
     def resumed(self) -> Iterator[tuple[int, CaseResult[Kept]]]:
-        """The results that the journal had before, with their indices; to be asked for before others are predicted."""
+        """The results that the journal had before, with their indices; to be requested before others are predicted."""
         for index, place in enumerate(self._places):
             if place != MISSING:
                 yield index, self.case_result(index)

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gpusim.cache_key import CacheKey
 from gpusim.hardware.gpu import Gpu
-from gpusim.keyed import Keyed
 from gpusim.units import cycles_of_ns
 
 LINE_BYTES = 128
@@ -158,7 +158,7 @@ class Machine:
     @classmethod
     def of(cls, gpu: Gpu, clock_mhz: float) -> Machine:
         """A GPU at an SM clock; the same record for the same GPU."""
-        return _machine_of(Keyed(gpu), clock_mhz)
+        return _machine_of(CacheKey(gpu), clock_mhz)
 
     def dram_cycles(self, far_fraction: float) -> float:
         """What DRAM takes longer than a hit in the near L2 partition [cycles].
@@ -194,7 +194,7 @@ class Machine:
 
 
 @lru_cache(maxsize=512)
-def _machine_of(key: Keyed[Gpu], clock_mhz: float) -> Machine:
+def _machine_of(key: CacheKey[Gpu], clock_mhz: float) -> Machine:
     gpu = key.record
     l2, dram = gpu.l2, gpu.dram
     far_cycles = float(l2.far_latency_cycles - l2.latency_cycles) if l2.partitions > 1 else 0.0

@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gpusim.content import content_hash
+from gpusim.cache_key import CacheKey
+from gpusim.canonical_text import content_hash
 from gpusim.hardware.gpu import Gpu
-from gpusim.keyed import Keyed
 from gpusim.library.attention import AttentionKernel
 from gpusim.library.catalogue import ConvolutionAlgorithm, Kernel
 from gpusim.library.transforms import ConvolutionTransforms
@@ -141,14 +141,14 @@ class Library:
     def content_hash(self) -> str:
         """SHA-256 of the kernels, the heuristic, and the GPU that it was tuned for."""
         of_kinds = self.kernels, self.convolution_kernels, self.vector_kernels, self.attention_kernels
-        kernels = [_kernels_hash(Keyed(kernels)) for kernels in of_kinds]
+        kernels = [_kernels_hash(CacheKey(kernels)) for kernels in of_kinds]
         convolving = self.convolution_algorithms, self.convolution_transforms
         return content_hash((self.name, kernels, *convolving, self.heuristic_bias, self.split_k_search, self.tuned_for))
 
 
 @lru_cache(maxsize=64)
 def _kernels_hash(
-    kernels: Keyed[tuple[Kernel, ...]] | Keyed[tuple[VectorKernel, ...]] | Keyed[tuple[AttentionKernel, ...]],
+    kernels: CacheKey[tuple[Kernel, ...]] | CacheKey[tuple[VectorKernel, ...]] | CacheKey[tuple[AttentionKernel, ...]],
 ) -> str:
     """SHA-256 of kernels, which the libraries of many design points share."""
     return content_hash(kernels.record)

@@ -103,7 +103,7 @@ class _MultiStage(_SelfLoading):
     )
     c_instructions: Cited[Pipes] | None = Field(
         default=None,
-        description="for each result where C is read: converted, scaled, added, and the next ones asked for, a pass "
+        description="for each result where C is read: converted, scaled, added, and the next ones requested, a pass "
         "before they are needed; none: in the pass that adds them, as in CUTLASS",
     )
 

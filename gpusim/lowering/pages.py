@@ -44,9 +44,9 @@ def outlives_a_step(
     (drifting,) = operands.touched_bytes(rows, tile_k * (1.0 + gpu.l2.drift_steps), LINE_BYTES)
     alone, of_all = in_lines / together, drifting / together
     of_a_cta = np.minimum(alone, of_all / readers)
-    taken = np.minimum(wanted / together, alone) / alone
+    wanted_fraction = np.minimum(wanted / together, alone) / alone
     both = of_a_cta[0] + of_a_cta[1]
-    replaced = (of_a_cta[0] * taken[0] + of_a_cta[1] * taken[1]) / both
+    replaced = (of_a_cta[0] * wanted_fraction[0] + of_a_cta[1] * wanted_fraction[1]) / both
     return kept_fractions(resident_ctas * both, replaced, usable_l2_bytes(gpu))
 
 
@@ -72,13 +72,13 @@ def bytes_in_page(gpu: Gpu, staged: Array) -> Array:
 
 
 def read_costs(
-    gpu: Gpu, operands: Operands, asked_k: Array, outlives: Array, in_page_bytes: Array
+    gpu: Gpu, operands: Operands, requested_k: Array, outlives: Array, in_page_bytes: Array
 ) -> tuple[Array, Array]:
     """DRAM time of the operands' bytes, and its energy, of the same bytes read a page at a time.
 
-    ``asked_k`` values of k are read together, and whole units with them: if what a unit holds beyond outlives the step
-    in L2, the next ones open no page, else it is read again. Of rows far apart, the next one's page lies in the same
-    bank, which must close this one first; channels of images lie so far apart too, without taking that long
+    ``requested_k`` values of k are read together, and whole units with them: if what a unit holds beyond outlives a
+    step in L2, the next ones open no page, else it is read again. The pages of rows far apart lie in the same bank,
+    which must close one before it opens the next; channels of images lie so far apart too, without taking that long
     (DeepBench's gradients of filters, rows for calibration). Energy counts a page for all values that are read
     together, whatever outlives the step: with it the energies of T4 agree with runs at the power limit.
 
@@ -87,15 +87,15 @@ def read_costs(
     """
     dram = gpu.dram
     whole = 1.0 + dram.activation_bytes / dram.page_bytes
-    fetched, wanted = operands.touched_bytes(1, asked_k, gpu.l2.fetch_bytes, 1)
+    fetched, wanted = operands.touched_bytes(1, requested_k, gpu.l2.fetch_bytes, 1)
     again = np.where(operands.k_contiguous, (1.0 - outlives) * (fetched / wanted - 1.0), 0.0)
     far_apart = operands.row_bytes >= dram.conflict_stride_bytes
     conflicting = operands.k_contiguous & far_apart & (operands.runs_per_row == 1)
     opening_bytes = dram.activation_bytes * np.where(conflicting, dram.conflict_cost, 1.0)
-    unit_k = np.maximum(asked_k, gpu.l2.fetch_bytes * 8 / operands.element_bits)
+    unit_k = np.maximum(requested_k, gpu.l2.fetch_bytes * 8 / operands.element_bits)
     of_slice, of_unit = (
         opening_bytes / share_bytes
-        for share_bytes in operands.page_shares_bytes((asked_k, unit_k), dram, in_page_bytes)
+        for share_bytes in operands.page_shares_bytes((requested_k, unit_k), dram, in_page_bytes)
     )
     opened = outlives * of_unit + (1.0 - outlives) * of_slice
     return np.asarray((1.0 + again + opened) / whole), np.asarray((1.0 + again + of_slice) / whole)

@@ -80,10 +80,10 @@ def totals_of(gpu: Gpu, lowered: Lowered) -> Totals:
                 case Store():
                     instructions += count * op.instructions
                     stored += count * op.l2_bytes
-    taken = launch.resources
+    occupied = launch.resources
     return Totals(
         ctas=launch.ctas,
-        occupancy=occupancy(SmLimits.of(gpu), taken.threads, taken.registers, taken.shared_bytes),
+        occupancy=occupancy(SmLimits.of(gpu), occupied.threads, occupied.registers, occupied.shared_bytes),
         warp_iterations=round(loads),
         traffic=moved,
         l2_bytes=moved.l2_read_bytes + stored,

@@ -43,18 +43,18 @@ def _able(system: System, operator: Attention, name: str | None) -> list[Attenti
             dtype.value for one in known if one.family.op == operator.op for dtype in one.family.dtypes
         )
         has = f"they take {', '.join(types)}" if types else "they have none"
-        asked = " with a mask" if operator.mask else ""
+        masked = " with a mask" if operator.mask else ""
         raise UnsupportedError(
-            f"{gpu.name}: no kernel for {operator.op} of {operator.dtype.value}{asked} in its kernel catalogues; {has}"
+            f"{gpu.name}: no kernel for {operator.op} of {operator.dtype.value}{masked} in its kernel catalogues; {has}"
         )
     printed = {one.printed_name: one for one in computing}
     if name is not None and name not in printed:
         near = ", ".join(difflib.get_close_matches(name, printed, n=3, cutoff=0.0))
         raise UnsupportedError(f"no kernel '{name}' for {operator.op} on {gpu.name}; nearest: {near}")
-    asked_for = [printed[name]] if name is not None else computing
-    able = [one for one in asked_for if not one.refusal(operator)]
+    named = [printed[name]] if name is not None else computing
+    able = [one for one in named if not one.refusal(operator)]
     if not able:
-        raise UnsupportedError(f"{operator.op} on {gpu.name}: {asked_for[-1].refusal(operator)}")
+        raise UnsupportedError(f"{operator.op} on {gpu.name}: {named[-1].refusal(operator)}")
     return able
 
 

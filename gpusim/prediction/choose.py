@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar, overload
 
 import numpy as np
 
-from gpusim.keyed import Keyed
+from gpusim.cache_key import CacheKey
 from gpusim.launch import Grid
 from gpusim.library.catalogue import Kernel, SplitKMode
 from gpusim.lowering.attention.plan import AttentionPlan
@@ -97,7 +97,7 @@ class GemmCandidate:
 
     @property
     def name(self) -> str:
-        return _printed_name(Keyed(self.kernel), self.operator.layout, self.operator.dtype)
+        return _printed_name(CacheKey(self.kernel), self.operator.layout, self.operator.dtype)
 
     @property
     def split_k(self) -> int:
@@ -122,7 +122,7 @@ class GemmCandidate:
 
 
 @lru_cache(maxsize=4096)
-def _printed_name(kernel: Keyed[Kernel], layout: str, dtype: Dtype) -> str:
+def _printed_name(kernel: CacheKey[Kernel], layout: str, dtype: Dtype) -> str:
     return kernel.record.printed_name(layout, dtype)
 
 

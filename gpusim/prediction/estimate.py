@@ -1,6 +1,6 @@
 """Estimated times of launches: the machine of the simulation in closed form, for many launches at once.
 
-A CTA is launched, asks for its first blocks, makes the iterations of its main loop, and ends with its epilogue. Each
+A CTA is launched, requests its first blocks, makes the iterations of its main loop, and ends with its epilogue. Each
 takes the longest of what the resources need for all CTAs of the SM, and of what a CTA goes through on its own.
 """
 
@@ -172,7 +172,7 @@ class _Round:
     """CTAs side by side on an SM, as columns [cycles]."""
 
     first: Array
-    """The first of a launch: all SMs ask for their blocks at once, and the TLB misses."""
+    """The first of a launch: all SMs request their blocks at once, and the TLB misses."""
     next: Array
     """One after another: its CTAs are out of step, or go on with the next tile."""
 
@@ -188,7 +188,7 @@ def _round_of(machine: Machine, schedules: Columns[Schedule], one: _StepCycles, 
     math = steps * of_part * one.warp
     port = steps * ctas * one.port
     read = steps * ctas * transfer
-    # The first block, and those asked for with it, whose way through the port is over before it is there
+    # The first block, and those requested with it, whose way through the port is over before it is there
     issued = np.where(step.prefetch_distance > 0, of_part * step.load_instructions, 0.0) + one.filling_port
     booked = one.requested * ctas * one.arriving_port
     late = np.where((one.dram_latency != 0) & schedules.cold, machine.tlb_miss_cycles, 0.0) + one.dram_latency

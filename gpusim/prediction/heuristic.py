@@ -8,8 +8,8 @@ from typing import get_args
 
 import numpy as np
 
+from gpusim.cache_key import CacheKey
 from gpusim.hardware.gpu import Gpu
-from gpusim.keyed import Keyed
 from gpusim.library.catalogue import Kernel
 from gpusim.library.library import Feature, HeuristicBias, Library
 from gpusim.lowering.columns import Array, elementwise
@@ -135,7 +135,7 @@ def scores_of(library: Library, plans: GemmPlans, estimates_us: Array) -> Array:
     """What a library goes by: the logarithm of the estimated time, with its bias."""
     family, features = _families_of(plans), features_of(plans)
     charges = np.where(family == len(WEIGHTED), -library.heuristic_bias.gemv_kernel_bonus, 0.0)
-    for feature, of_families in _weights_of(Keyed(library.heuristic_bias)).items():
+    for feature, of_families in _weights_of(CacheKey(library.heuristic_bias)).items():
         charges = charges + of_families[family] * features[feature]
     return np.asarray(elementwise(math.log, estimates_us) + charges)
 
@@ -143,12 +143,12 @@ def scores_of(library: Library, plans: GemmPlans, estimates_us: Array) -> Array:
 def _families_of(plans: GemmPlans) -> Array:
     """The number of each choice's family among :data:`WEIGHTED`, one past them for GEMV kernels, two for the rest."""
     choices = plans.choices
-    single, batched = _families(Keyed(plans.table))
+    single, batched = _families(CacheKey(plans.table))
     return np.where(plans.chosen_for.batch == 1, single[choices.kernel], batched[choices.kernel])
 
 
 @lru_cache(maxsize=256)
-def _families(table: Keyed[KernelTable]) -> tuple[Array, Array]:
+def _families(table: CacheKey[KernelTable]) -> tuple[Array, Array]:
     """Number of each kernel's family in single and in batched products."""
     pieces = table.record[:].loop.vector_bytes > 0
     loops = [_loop(kernel) for kernel in table.record.kernels]
@@ -169,7 +169,7 @@ def _loop(kernel: Kernel) -> str:
 
 
 @lru_cache(maxsize=256)
-def _weights_of(bias: Keyed[HeuristicBias]) -> dict[Feature, Array]:
+def _weights_of(bias: CacheKey[HeuristicBias]) -> dict[Feature, Array]:
     """The weight of a feature in each family, of features that have one; the two kinds without any come last."""
     families = [getattr(bias.record, family) for family in WEIGHTED]
     weights = {name: np.array([*(of_family.get(name, 0.0) for of_family in families), 0.0, 0.0]) for name in FEATURES}

@@ -17,7 +17,7 @@ from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.operators import Operator
 
 Question = tuple[System, Operator, Options]
-"""What a prediction is asked for."""
+"""A system, an operator and the options of its prediction."""
 
 
 @dataclass(frozen=True, slots=True)

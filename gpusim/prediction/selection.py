@@ -8,9 +8,9 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 
+from gpusim.cache_key import CacheKey
 from gpusim.errors import InputError
 from gpusim.hardware.gpu import Gpu, Unit
-from gpusim.keyed import Keyed
 from gpusim.library.catalogue import Kernel
 from gpusim.lowering.gemm.problem import problem_of
 from gpusim.numbers.formats import SPARSITY_SINCE
@@ -36,17 +36,17 @@ def usable_kernels(system: System, gemm: Gemm, name: str | None = None, unit: Un
         UnsupportedError: there are none; the text says what the GPU has.
     """
     library = system.library
-    steps, limits = _size_limits(Keyed(library.kernels))
+    steps, limits = _size_limits(CacheKey(library.kernels))
     # Of its sizes, kernels look at what they are multiples of and whether there is a batch, those for vectors and few
     # columns at the columns.
     sizes = (math.gcd(size, steps) for size in (gemm.m, gemm.n, gemm.k))
     types = (gemm.dtype, gemm.b_dtype, gemm.accumulate, gemm.sparsity, gemm.layout, gemm.order)
     alike = (*types, gemm.batch > 1, *sizes, bisect_left(limits, problem_of(gemm).n))
-    return _usable_kernels(Keyed(system, (id(system.gpu), id(library.kernels))), Keyed(gemm, alike), name, unit)
+    return _usable_kernels(CacheKey(system, (id(system.gpu), id(library.kernels))), CacheKey(gemm, alike), name, unit)
 
 
 @lru_cache(maxsize=16)
-def _size_limits(kernels: Keyed[tuple[Kernel, ...]]) -> tuple[int, list[int]]:
+def _size_limits(kernels: CacheKey[tuple[Kernel, ...]]) -> tuple[int, list[int]]:
     """What sizes are looked at for: a number that all that they must be multiples of divide, and limits of columns."""
     families = [kernel.family for kernel in kernels.record]
     multiples = {unit for family in families for unit in (*family.multiple_of, *family.alignments)}
@@ -56,7 +56,7 @@ def _size_limits(kernels: Keyed[tuple[Kernel, ...]]) -> tuple[int, list[int]]:
 
 @lru_cache(maxsize=4096)
 def _usable_kernels(
-    of_system: Keyed[System], of_gemm: Keyed[Gemm], name: str | None, unit: Unit | None
+    of_system: CacheKey[System], of_gemm: CacheKey[Gemm], name: str | None, unit: Unit | None
 ) -> tuple[Kernel, ...]:
     system, gemm = of_system.record, of_gemm.record
     if gemm.b_dtype is not None:
@@ -75,8 +75,8 @@ def _usable_kernels(
     if not accepting:
         raise UnsupportedError(_all_refuse(gpu, gemm, multiplying))
     found = considered(accepting, multiplying)
-    taken = tuple(kernel for kernel in found if gemm.batch > 1 and kernel.family.takes_batches)
-    return taken or found
+    batched = tuple(kernel for kernel in found if gemm.batch > 1 and kernel.family.takes_batches)
+    return batched or found
 
 
 def _serves(kernel: Kernel, gemm: Gemm) -> bool:

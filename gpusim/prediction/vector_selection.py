@@ -32,9 +32,9 @@ def vector_kernel(system: System, operator: VectorOperator, name: str | None = N
     if name is not None and name not in printed:
         near = ", ".join(difflib.get_close_matches(name, printed, n=3, cutoff=0.0))
         raise UnsupportedError(f"no kernel '{name}' for {operator.op} on {gpu.name}; nearest: {near}")
-    asked = [printed[name]] if name is not None else known
-    refusals = {one.printed_name(operator): one.refusal(operator) for one in asked}
-    able = [one for one in asked if not refusals[one.printed_name(operator)]]
+    named = [printed[name]] if name is not None else known
+    refusals = {one.printed_name(operator): one.refusal(operator) for one in named}
+    able = [one for one in named if not refusals[one.printed_name(operator)]]
     if not able:
         reasons = "; ".join(f"{kernel}: {refusal}" for kernel, refusal in refusals.items())
         raise UnsupportedError(f"{operator.op} on {gpu.name}: {reasons}")

@@ -8,9 +8,9 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
-from gpusim.content import canonical
+from gpusim.cache_key import CacheKey
+from gpusim.canonical_text import canonical
 from gpusim.hardware.machine import Machine
-from gpusim.keyed import Keyed
 from gpusim.launch import Launch
 from gpusim.program import Mma, WarpgroupMma, operations
 from gpusim.sim.causes import Cause
@@ -34,7 +34,7 @@ def outcome_key(machine: Machine, launch: Launch, detail: str = "sampled") -> st
     Raises:
         ValueError: a program names an instruction or a pipe that the machine does not have.
     """
-    written = _written(Keyed(machine))
+    written = _written(CacheKey(machine))
     instructions = {
         op.instruction for role in launch.roles for op in operations(role.program) if isinstance(op, Mma | WarpgroupMma)
     }
@@ -63,7 +63,7 @@ class _Written:
 
 
 @lru_cache(maxsize=512)
-def _written(this: Keyed[Machine]) -> _Written:
+def _written(this: CacheKey[Machine]) -> _Written:
     """Of this very machine: an equal one may have numbers of other types."""
     machine = this.record
     dram: dict[str, Any] = dict.fromkeys(_DRAM, 0.0)

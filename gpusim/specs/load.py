@@ -16,7 +16,7 @@ from gpusim.confidence import Confidence
 from gpusim.errors import did_you_mean, excerpt
 from gpusim.files.inputs import read_bytes
 from gpusim.files.yamlfile import SpecError, error_at, read_yaml
-from gpusim.garbage import uncollected
+from gpusim.gc_pause import gc_paused
 from gpusim.hardware.gpu import Gpu
 from gpusim.host.host import Host
 from gpusim.library.library import Library, LibraryRecord
@@ -67,7 +67,7 @@ class Spec:
         return self.system.gpu
 
 
-@uncollected()
+@gc_paused()
 def load_spec(
     name_or_path: str | os.PathLike[str],
     arch_path: Iterable[str | os.PathLike[str]] = (),

@@ -90,7 +90,7 @@ def _holds(node: Node, gpu: str, arch_path: Iterable[str | os.PathLike[str]]) ->
 
 
 def _board(node: Node, asked_for: str, arch_path: Iterable[str | os.PathLike[str]]) -> str:
-    """The board of a node by which it was asked for, or its first."""
+    """The board by which a node was requested, or its first."""
     name = _name_of(asked_for, arch_path)
     return name if name in node.boards else node.boards[0]
 

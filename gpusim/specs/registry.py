@@ -172,17 +172,17 @@ def _answering(name: str, entries: Sequence[ArchEntry], folders: Sequence[Path])
     return None
 
 
-def _log_choice(name: str, taken: ArchEntry, folders: Iterable[Path]) -> None:
+def _log_choice(name: str, selected: ArchEntry, folders: Iterable[Path]) -> None:
     """Log which board a short name selects, and the boards with all of its words that it could stand for."""
-    short = next(one for one in taken.short_names if normalised(one) == normalised(name))
+    short = next(one for one in selected.short_names if normalised(one) == normalised(name))
     entries = (entry for folder in folders for entry in _folder_entries(folder))
     others = {
         entry.name
         for entry in entries
-        if entry.name != taken.name and any(_words(short) <= _words(one) for one in (entry.name, *entry.aliases))
+        if entry.name != selected.name and any(_words(short) <= _words(one) for one in (entry.name, *entry.aliases))
     }
     if others:
-        _LOG.warning("'%s' is taken as %s; others: %s", name, taken.name, ", ".join(sorted(others)))
+        _LOG.warning("'%s' is taken as %s; others: %s", name, selected.name, ", ".join(sorted(others)))
 
 
 def _duplicates(first: ArchEntry, second: ArchEntry) -> SpecError:

@@ -9,8 +9,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
+from gpusim.cache_key import CacheKey
 from gpusim.collectives.timing import CollectiveTime
-from gpusim.keyed import Keyed
 from gpusim.lowering.locality import survival_fraction
 from gpusim.lowering.pages import effective_l2_bytes
 from gpusim.models.task import Task
@@ -176,7 +176,7 @@ class _Variants:
 
     def prepared(self, system: System, simulate: Simulate) -> list[Prepared]:
         """Each variant, prepared; matrix multiplications are ranked together."""
-        keys: list[Hashable] = [(Keyed(system), simulate, operator, state) for operator, state, _ in self._questions]
+        keys: list[Hashable] = [(CacheKey(system), simulate, operator, state) for operator, state, _ in self._questions]
         found = [_LATEST.get(key) for key in keys]
         unknown = [place for place, prepared in enumerate(found) if prepared is None]
         questions = [(system, operator, Options(l2=state)) for operator, state, _ in self._questions]

@@ -286,11 +286,11 @@ def test_the_bytes_that_ctas_load_are_the_bytes_asked_from_l2(data: st.DataObjec
     arch = board(name).system
     gemm = data.draw(products(name, SMALL))
     for launch in lower(chosen_plan(arch, gemm, warm=warm)):
-        asked = sum(l2_read_bytes(launch).values())
+        requested = sum(l2_read_bytes(launch).values())
         for detail in ("full", "sampled"):
             outcome = simulate(Machine.of(arch.gpu, arch.gpu.clock.max_mhz), launch, detail)
-            assert outcome.l2_read_bytes == pytest.approx(asked, rel=1e-9)
-            assert 0.0 <= outcome.dram_read_bytes <= asked * (1 + 1e-9)
+            assert outcome.l2_read_bytes == pytest.approx(requested, rel=1e-9)
+            assert 0.0 <= outcome.dram_read_bytes <= requested * (1 + 1e-9)
 
 
 @settings(max_examples=40)

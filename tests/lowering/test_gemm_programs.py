@@ -158,8 +158,8 @@ def test_kernels_of_volta_ask_for_c_a_pass_before_they_add_it(
     passes = planned.main.kernel.results.shared_passes
     assert passes > 1
     assert [epilogue.count(kind) for kind in (Load, WaitLoad, Store)] == [passes] * 3
-    asked, first_pass = epilogue.index(Load), epilogue.index(StoreShared)
-    assert asked < first_pass
+    requested, first_pass = epilogue.index(Load), epilogue.index(StoreShared)
+    assert requested < first_pass
     assert (Load in epilogue[first_pass : epilogue.index(Store)]) == loads_ahead
     assert epilogue.index(LoadShared) < epilogue.index(WaitLoad) < epilogue.index(Store)
 
@@ -297,11 +297,11 @@ def test_programs_load_and_multiply_what_their_schedule_says(
     if planned is None:
         return
     for schedule, launch in zip(planned.schedules, lower(planned), strict=True):
-        asked = port = shared = mma = stored = 0.0
+        requested = port = shared = mma = stored = 0.0
         for warps, op, times in executed_by(launch):
             match op:
                 case Load() | LoadBulk():
-                    asked += warps * times * sum(read.l2_bytes for read in op.reads)
+                    requested += warps * times * sum(read.l2_bytes for read in op.reads)
                     port += warps * times * op.port_bytes
                 case Mma() | WarpgroupMma():
                     mma += warps * times * op.instructions
@@ -309,7 +309,7 @@ def test_programs_load_and_multiply_what_their_schedule_says(
                 case Store():
                     stored += warps * times * op.size_bytes
         steps, step, used = schedule.steps, schedule.step, schedule.kernel
-        assert launch.ctas * asked == pytest.approx(schedule.traffic.l2_read_bytes)
+        assert launch.ctas * requested == pytest.approx(schedule.traffic.l2_read_bytes)
         assert port == pytest.approx(steps * step.port_bytes)
         assert mma == pytest.approx(steps * used.math_warps * used.loop.mma_instructions)
         assert shared == pytest.approx(steps * used.math_warps * used.loop.operand_bytes)

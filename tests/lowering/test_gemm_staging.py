@@ -24,8 +24,8 @@ from gpusim.workloads.gemm import Gemm
 )
 def test_rows_that_start_inside_a_sector_fetch_it_whole(k: int, over: float) -> None:
     launch = plan(V100.gpu, Gemm(1024, 1024, k, Dtype.FP16), kernel(V100, VOLTA_HGEMM)).main
-    asked = (128 + 128) * k * 2
-    assert launch.steps * launch.step.l2_bytes == pytest.approx(asked * (1 + over))
+    requested = (128 + 128) * k * 2
+    assert launch.steps * launch.step.l2_bytes == pytest.approx(requested * (1 + over))
 
 
 @pytest.mark.parametrize(

@@ -157,13 +157,13 @@ class Parts:
         return tuple(Read(name, size, size) for name, size in each.items())
 
     def load(self, tensors: dict[str, float], part: float = 1.0, prefetch_distance: int = 0) -> Load:
-        """Ask for rows of tensors."""
+        """The request for rows of tensors."""
         reads = self.reads(tensors, part)
         size_bytes = sum(read.l2_bytes for read in reads)
         return Load(reads, size_bytes, size_bytes / self._load_bytes, prefetch_distance)
 
     def arrived(self, load: Load) -> Program:
-        """Wait until what was asked for is in shared memory, for all warps."""
+        """Wait until the requested rows are in shared memory, for all warps."""
         if not self.kernel.family.through_registers:
             return WaitLoad(), Barrier()
         return WaitLoad(), StoreShared(load.port_bytes, load.instructions), Barrier()

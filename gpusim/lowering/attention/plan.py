@@ -98,14 +98,14 @@ def _lowered(gpu: Gpu, operator: Attention, kernel: AttentionKernel, *, warm: bo
         role = Role(kernel.warps, program)
         return Launch(kernel.printed_name, walk.grid, (role,), resources, tensors, write_back_cost, cold=not warm)
 
-    asked = l2_read_bytes(launch(_tensors(gpu, parts, held, {}, resident)))
-    tensors = _tensors(gpu, parts, held, asked, resident)
-    missed = sum(asked.get(tensor.name, 0.0) * tensor.miss_fraction for tensor in tensors)
-    moved = Traffic(sum(asked.values()), missed, written * (1.0 - resident))
+    requested = l2_read_bytes(launch(_tensors(gpu, parts, held, {}, resident)))
+    tensors = _tensors(gpu, parts, held, requested, resident)
+    missed = sum(requested.get(tensor.name, 0.0) * tensor.miss_fraction for tensor in tensors)
+    moved = Traffic(sum(requested.values()), missed, written * (1.0 - resident))
     return Lowered(launch(tensors, moved.write_back_cost), moved)
 
 
-def _tensors(gpu: Gpu, parts: Parts, held: int, asked: dict[str, float], resident: float) -> tuple[Tensor, ...]:
+def _tensors(gpu: Gpu, parts: Parts, held: int, requested: dict[str, float], resident: float) -> tuple[Tensor, ...]:
     """What CTAs read and write. Those of a head read the same tiles; heads that are in flight share L2."""
     operator, walk = parts.operator, parts.walk
     row_bytes = operator.head_dim * parts.element_bytes
@@ -120,7 +120,7 @@ def _tensors(gpu: Gpu, parts: Parts, held: int, asked: dict[str, float], residen
     kept = survival_fraction(in_flight * met_bytes, usable_l2_bytes(gpu))
 
     def read(name: str) -> Tensor:
-        again = asked.get(name, sizes[name]) / sizes[name]
+        again = requested.get(name, sizes[name]) / sizes[name]
         missed = (1.0 + (again - 1.0) * (1.0 - kept)) / again if again > 1.0 else 1.0
         rows = walk.own_rows if name in own else walk.share * walk.met_rows
         axes: tuple[Axis, ...] | None = None if name in own else ("batch",)

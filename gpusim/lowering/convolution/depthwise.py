@@ -66,18 +66,18 @@ def _sums_of_taps(around: Surroundings, operator: Convolution) -> Transform:
     grid = Grid(ceil_div(written, kernel.threads.value))
     of_warp = 1 / (grid.ctas * around.warps(kernel))
     # A CTA reads the rows of pixels around its own too.
-    asked_times = 1 + min(shape.filter_h - 1, (shape.filter_h - 1) * width / kernel.threads.value)
-    asked, sent = read_bytes * asked_times * of_warp, written_bytes * of_warp
+    request_count = 1 + min(shape.filter_h - 1, (shape.filter_h - 1) * width / kernel.threads.value)
+    requested, sent = read_bytes * request_count * of_warp, written_bytes * of_warp
     sums = taps * (1 if forward else shape.filters // shape.channels)
     program: Program = (
         around.setup(kernel),
-        Load((Read("input", asked, asked),), 2 * taps * _row_bytes(around.gpu), 2.0 * taps),
+        Load((Read("input", requested, requested),), 2 * taps * _row_bytes(around.gpu), 2.0 * taps),
         WaitLoad(),
         _taps(around.gpu, kernel, sums),
         Store("result", sent, sent, 1.0),
     )
     name = "conv_depthwise2d_forward_kernel" if forward else "conv_depthwise2d_backward_kernel"
-    return around.streamed(name, grid, kernel, program, (read_bytes, written_bytes), asked_times=asked_times)
+    return around.streamed(name, grid, kernel, program, (read_bytes, written_bytes), request_count=request_count)
 
 
 def _filter_gradient(around: Surroundings, operator: Convolution) -> Transform:
@@ -87,9 +87,9 @@ def _filter_gradient(around: Surroundings, operator: Convolution) -> Transform:
     warps = around.warps(kernel)
     grid = Grid(shape.filters * taps)
     iterations = ceil_div(shape.images, warps) * ceil_div(rows * columns, around.gpu.sm.warp_size)
-    asked = operator.read_bytes / shape.filters / warps / iterations
+    requested = operator.read_bytes / shape.filters / warps / iterations
     body: Program = (
-        Load((Read("input", asked, asked),), 2 * _row_bytes(around.gpu), 2.0),
+        Load((Read("input", requested, requested),), 2 * _row_bytes(around.gpu), 2.0),
         WaitLoad(),
         _taps(around.gpu, kernel, 1),
     )
@@ -99,7 +99,7 @@ def _filter_gradient(around: Surroundings, operator: Convolution) -> Transform:
         Store("result", element_bytes, element_bytes, 1.0),
     )
     moved = (operator.read_bytes, grid.ctas * element_bytes)
-    return around.streamed("conv_depthwise2d_grad_weight_kernel", grid, kernel, program, moved, asked_times=taps)
+    return around.streamed("conv_depthwise2d_grad_weight_kernel", grid, kernel, program, moved, request_count=taps)
 
 
 def _taps(gpu: Gpu, kernel: DepthwiseKernel, count: int) -> Alu:

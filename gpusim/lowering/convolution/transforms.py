@@ -94,7 +94,7 @@ class Surroundings:
         sizes = (stack.size_bytes, stack.padded_bytes)
         read_bytes, written_bytes = sizes if to_channels_last else sizes[::-1]
         runs = (stack.pixels, stack.padded_channels) if to_channels_last else (stack.padded_channels, stack.pixels)
-        asked, sent = (
+        requested, sent = (
             size_bytes * _overfetch(run * stack.element_bytes, side * stack.element_bytes)
             for size_bytes, run in zip((read_bytes, written_bytes), runs, strict=True)
         )
@@ -104,7 +104,7 @@ class Surroundings:
         issued = Alu(tuple(kernel.instructions.value.by_pipe.items()), setup.cycles) if kernel.instructions else setup
         program: Program = (
             issued,
-            Load((Read("input", asked * per_warp, asked * per_warp),), asked * per_warp, accesses),
+            Load((Read("input", requested * per_warp, requested * per_warp),), requested * per_warp, accesses),
             WaitLoad(),
             StoreShared(accesses * side * stack.element_bytes, accesses),
             Barrier(),
@@ -120,7 +120,7 @@ class Surroundings:
         return self._passed("nhwcAddPaddingKernel", grid, kernel, (stack.size_bytes, stack.padded_bytes))
 
     def conversion(self, stack: Stack) -> Transform:
-        """A result in the type that was asked for."""
+        """A result in the requested type."""
         kernel = self.kernels.conversion
         of_cta = kernel.threads.value * kernel.bytes_per_thread.value
         grid = Grid(ceil_div(math.ceil(stack.padded_bytes), of_cta))
@@ -157,13 +157,13 @@ class Surroundings:
         sizes_bytes: tuple[float, float],
         shared_bytes: int = 0,
         *,
-        asked_times: float = 1.0,
+        request_count: float = 1.0,
         runs_bytes: tuple[float, float] = (math.inf, math.inf),
     ) -> Transform:
         """A launch that reads one tensor once, where ``program`` loads any, and writes another.
 
         Args:
-            asked_times: how often CTAs that run together ask L2 for what is read.
+            request_count: times that CTAs which run together request from L2 what is read.
             runs_bytes: what lies together of what a CTA reads, and writes: DRAM opens a page for each run [B].
         """
         gpu = self.gpu
@@ -181,7 +181,7 @@ class Surroundings:
         pushed_out = written_bytes - left_bytes + pushed_bytes
         tensors = [Tensor("result", written_bytes / grid.ctas)]
         if read_bytes:
-            missing, requested_bytes = missed_bytes / read_bytes / asked_times, read_bytes * asked_times
+            missing, requested_bytes = missed_bytes / read_bytes / request_count, read_bytes * request_count
             tensors.append(Tensor("input", requested_bytes / grid.ctas, None, missing, read_cost=read_cost))
         launch = Launch(
             name,
@@ -194,7 +194,7 @@ class Surroundings:
             cold=missed_bytes > 0,
         )
         moved = Traffic(
-            read_bytes * asked_times,
+            read_bytes * request_count,
             missed_bytes,
             pushed_out,
             read_cost=read_cost,

@@ -124,12 +124,12 @@ def _transform(
     if read.is_transformed:
         around = replace(around, footprint_bytes=read.size_bytes + written.size_bytes)
     gpu, of_warp = around.gpu, 1 / (grid.ctas * around.warps(kernel))
-    asked, sent = read.size_bytes * of_warp, written.size_bytes * of_warp
+    requested, sent = read.size_bytes * of_warp, written.size_bytes * of_warp
     access_bytes = gpu.sm.warp_size * 4
     chain_cycles = kernel.dependent_instructions.value * gpu.instructions["ffma"].latency_cycles
     program: Program = (
         around.setup(kernel),
-        Load((Read("input", asked, asked),), asked, asked / access_bytes),
+        Load((Read("input", requested, requested),), requested, requested / access_bytes),
         WaitLoad(),
         Alu((("fma", kernel.instructions.value),), chain_cycles),
         Store("result", sent, sent, sent / access_bytes),

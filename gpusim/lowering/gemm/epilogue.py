@@ -62,7 +62,7 @@ def results_of(gpu: Gpu, kernel: Kernel) -> ResultPasses:
 
     The CTAs of a split-K chain go through their passes one after the other. Kernels of CUTLASS wait for the partial
     sums of the CTA before them, go through their whole epilogue with these as C, which each pass reads, and pass on
-    (include/cutlass/gemm/kernel/gemm.h, kSplitKSerial). So do the CUDA-core kernels of cuBLAS, which ask for what a
+    (include/cutlass/gemm/kernel/gemm.h, kSplitKSerial). So do the CUDA-core kernels of cuBLAS, which request what a
     pass adds in the pass before (SASS of volta_sgemm, 10.2): a pass takes the latency of L2. Others add partial sums up
     in registers before the epilogue.
     """
@@ -233,10 +233,10 @@ def _stored_in_passes(schedule: Schedule, stored: str) -> Program:
         store = Store(stored, store_bytes, sent_bytes, instructions, epilogue.store_largest)
         # One thread hands a tile that all warps have written to the TMA, and none goes on before it has been read.
         storing += [Barrier(), store, Barrier()] if results.bulk_store else [store]
-    ask, add = _reading_c(epilogue, results, stored)
+    request, add = _reading_c(epilogue, results, stored)
     if results.c_ahead:
-        return (*ask, *(*passing, *add, *ask, *storing) * (passes - 1), *passing, *add, *storing)
-    return (*ask, *passing, *add, *storing) * passes
+        return (*request, *(*passing, *add, *request, *storing) * (passes - 1), *passing, *add, *storing)
+    return (*request, *passing, *add, *storing) * passes
 
 
 def _through_shared_memory(schedule: Schedule) -> tuple[list[Op], list[Op]]:
@@ -266,5 +266,7 @@ def _reading_c(epilogue: Epilogue, results: ResultPasses, stored: str) -> tuple[
         return [], []
     passes = max(1, results.shared_passes)
     read_bytes = epilogue.c_bytes / passes
-    ask: list[Op] = [Load((Read(stored, read_bytes, read_bytes),), read_bytes, epilogue.store_instructions / passes)]
-    return ask, [WaitLoad(), *_alu({"fma": results.adding_fma, "alu": results.adding_alu}, passes)]
+    request: list[Op] = [
+        Load((Read(stored, read_bytes, read_bytes),), read_bytes, epilogue.store_instructions / passes)
+    ]
+    return request, [WaitLoad(), *_alu({"fma": results.adding_fma, "alu": results.adding_alu}, passes)]

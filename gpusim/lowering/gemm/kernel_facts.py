@@ -86,7 +86,7 @@ class ResultPasses:
     adding_alu: float = 0.0
     """Around the loads of C."""
     c_ahead: bool = False
-    """What a pass adds of C is asked for in the pass before."""
+    """What a pass adds of C is requested in the pass before."""
 
 
 @dataclass(frozen=True, slots=True)

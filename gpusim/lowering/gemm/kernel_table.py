@@ -8,10 +8,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from gpusim.cache_key import CacheKey
 from gpusim.hardware.gpu import Gpu, Instruction
 from gpusim.hardware.machine import SmLimits
 from gpusim.hardware.occupancy import DoesNotFitError, Occupancy, occupancy
-from gpusim.keyed import Keyed
 from gpusim.launch import Resources
 from gpusim.library.catalogue import Kernel
 from gpusim.library.main_loops import DirectLoop, MainLoop, MmaLoop, SimtLoop, WgmmaLoop
@@ -121,11 +121,11 @@ def _matrix(rows: Sequence[Sequence[float]], width: int, kind: type) -> Array:
 
 def table_of(gpu: Gpu, kernels: tuple[Kernel, ...], problem: Problem) -> KernelTable:
     """The table of kernels that fit a GPU, with the types of a problem; kept for the next problem of these types."""
-    return _table_of(Keyed(gpu), Keyed(kernels, tuple(map(id, kernels))), Keyed(problem, problem.types))
+    return _table_of(CacheKey(gpu), CacheKey(kernels, tuple(map(id, kernels))), CacheKey(problem, problem.types))
 
 
 @lru_cache(maxsize=256)
-def _table_of(gpu: Keyed[Gpu], kernels: Keyed[tuple[Kernel, ...]], problem: Keyed[Problem]) -> KernelTable:
+def _table_of(gpu: CacheKey[Gpu], kernels: CacheKey[tuple[Kernel, ...]], problem: CacheKey[Problem]) -> KernelTable:
     return KernelTable.of(gpu.record, kernels.record, problem.record)
 
 

@@ -1,7 +1,7 @@
 """Workloads on kernels, in closed form: grids, steps, occupancy, and what a step moves and computes.
 
 Tiles, names and grids are the library's (see :mod:`gpusim.lowering.gemm.problem`). All choices of a kernel are planned
-at once, as columns; one of them becomes a :class:`GemmPlan` when it is asked for.
+at once, as columns; one of them becomes a :class:`GemmPlan` when it is requested.
 """
 
 from __future__ import annotations
@@ -357,13 +357,15 @@ def _traffic(
     resident_ctas = np.minimum(tiles.ctas, concurrent_ctas)
     readers = across_first(wave)[::-1]
     outlives = outlives_a_step(gpu, operands, tiles.rows, kernels.tile_k, readers, resident_ctas)
-    # DRAM has opened other pages by the time that the next step asks for its slice of a row, but L2 is filled by units.
+    # DRAM has opened other pages by the time that the next step requests its slice of a row, but L2 is filled by units.
     ring_k, unit_k = (
         kernels.tile_k * np.maximum(1, step.prefetch_distance),
         gpu.l2.fetch_bytes * 8 / operands.element_bits,
     )
-    asked_k = np.maximum(kernels.tile_k, np.minimum(ring_k, unit_k))
-    costs, energies = read_costs(gpu, operands, asked_k, outlives, bytes_in_page(gpu, kernels.loop.in_shared_memory))
+    requested_k = np.maximum(kernels.tile_k, np.minimum(ring_k, unit_k))
+    costs, energies = read_costs(
+        gpu, operands, requested_k, outlives, bytes_in_page(gpu, kernels.loop.in_shared_memory)
+    )
     panels_bytes = tiles.rows * (problems.k / tiles.split_k) * operands.bits / 8 / operands.reads_per_element
     moved = traffic(
         Panels(counts, across_first(panels_bytes), across_first(costs), across_first(energies)),

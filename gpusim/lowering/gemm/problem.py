@@ -127,7 +127,7 @@ def _of_gemm(gemm: Gemm) -> Problem:
     """A row-major C swaps the operands, and with them m and n.
 
     Not so where A is 2:4: mma.sp takes its first operand compressed, and libraries then write rows or columns as
-    asked (cuSPARSELt's matrix order, CUTLASS's layout of D).
+    requested (cuSPARSELt's matrix order, CUTLASS's layout of D).
     """
     swapped = gemm.order == "row"
     dense = gemm.sparsity == "dense"

@@ -25,7 +25,7 @@ class Block:
     block_bytes: float
     """Of the tensor, without the rest of the sectors that its edges share [B]."""
     l2_bytes: float
-    """Sectors asked of L2; data that is multicast to a cluster counts once per cluster [B]."""
+    """Sectors requested from L2; data that is multicast to a cluster counts once per cluster [B]."""
     sm_bytes: float
     """Sectors that pass the port of the CTA's SM: multicast data counts in full [B]."""
     runs: Runs | None = None

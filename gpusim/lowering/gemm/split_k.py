@@ -44,7 +44,7 @@ def partners_at_once(gpu: Gpu, tiles: Tiles, resident_ctas: Array) -> Array:
 
 
 def waits(kernel: SplitKReduction, split_k: Array) -> Array:
-    """How often a thread asks for parts and waits for them.
+    """How often a thread requests parts and waits for them.
 
     >>> from types import SimpleNamespace
     >>> unrolled = SimpleNamespace(parts_at_once=SimpleNamespace(value=(16, 8, 4)))
@@ -177,7 +177,7 @@ def _addition(
 
 
 def reduction_program(schedule: Schedule, stored: str) -> Program:
-    """In each iteration ask for some parts, wait for them, and add them. Results go to the tensor ``stored``."""
+    """A loop that requests some parts, waits for them, and adds them. Results go to the tensor ``stored``."""
     step, kernel = schedule.step, schedule.kernel
     load = Load(reads_of_warp(step, schedule.warps), step.port_bytes / schedule.warps, step.load_instructions)
     stored_bytes = schedule.warp_store_bytes

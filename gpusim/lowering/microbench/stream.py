@@ -26,7 +26,7 @@ class StreamKernel:
     """Threads of a CTA."""
     ctas: int
     ctas_per_sm: int | None = None
-    """Limited by shared memory that the kernel asks for; None where threads and slots limit."""
+    """Limit by the shared memory that the kernel requests; None where threads and slots limit."""
     access_bytes: float = 8.0
     """Width of a thread's access to an array [B]."""
     accesses: int = 1

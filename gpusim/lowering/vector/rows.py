@@ -59,12 +59,12 @@ def lower_rows(
             cold=not warm,
         )
 
-    asked = l2_read_bytes(launch(0.0))
-    missed = sum(asked[tensor.name] * tensor.miss_fraction for tensor in reads)
+    requested = l2_read_bytes(launch(0.0))
+    missed = sum(requested[tensor.name] * tensor.miss_fraction for tensor in reads)
     written = operator.result_bytes * (1.0 - resident)
     # Each byte that enters L2 pushes one out, and what is pushed out was written in the proportion in which it entered.
     entered = missed + operator.result_bytes
-    moved = Traffic(sum(asked.values()), missed, written)
+    moved = Traffic(sum(requested.values()), missed, written)
     return Lowered(launch(write_cost * written / entered), moved)
 
 

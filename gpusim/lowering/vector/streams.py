@@ -1,7 +1,7 @@
 """What a warp loads and stores in an iteration, from the accesses of an operator.
 
 Tensors that are broadcast and small stay in L1. Of others each contiguous run takes whole sectors of L2, whatever of
-them is used; what other threads use of the same sector they ask for again, and DRAM is read once.
+them is used; what other threads use of the same sector they request again, and DRAM is read once.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ class AccessLoop:
         """
         kept = [access for access in accesses if _stays_in_l1(self.gpu, access)]
         passed = [access for access in accesses if not _stays_in_l1(self.gpu, access)]
-        asked = [
+        requested = [
             (one.name, self.requested_bytes(access))
             for one, access in zip(self.inputs(accesses, name), passed, strict=True)
         ]
-        reads = tuple(Read(tensor, size_bytes, size_bytes) for tensor, size_bytes in asked)
+        reads = tuple(Read(tensor, size_bytes, size_bytes) for tensor, size_bytes in requested)
         instructions = self.instructions(passed)
         program: Program = ()
         if reads:
@@ -113,7 +113,7 @@ class AccessLoop:
         return Store("result", size_bytes, sum(map(self.requested_bytes, accesses)), self.instructions(accesses))
 
     def _missed_fraction(self, access: Access) -> float:
-        """Of the bytes asked of L2, those that it does not hold: asked for the first time, or pushed out since."""
+        """Part of the bytes requested from L2 that it does not hold: requested for the first time, or evicted since."""
         first = access.distinct_bytes / access.touched_bytes
         pushed_out = 1.0 - survival_fraction(self.passing_bytes * first, effective_l2_bytes(self.gpu))
         return min(1.0, (first + (1.0 - first) * pushed_out) / _fetched_per_byte(access))

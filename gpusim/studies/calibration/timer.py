@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpusim.content import content_hash
+from gpusim.canonical_text import content_hash
 from gpusim.evidence.sources import MeasuredSystem
 from gpusim.execution.executor import Executor
 from gpusim.execution.journal import Journal

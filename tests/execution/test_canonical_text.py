@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpusim import program
-from gpusim.content import canonical, content_hash
+from gpusim.canonical_text import canonical, content_hash
 from gpusim.hardware.machine import Machine, MmaTiming, Pipe, SmLimits
 from gpusim.launch import Grid, Launch, Resources, Runs, Tensor, Work
 from gpusim.library.catalogue import Kernel
@@ -58,7 +58,7 @@ PROGRAM = """
 import sys
 from gpusim.sim.key import outcome_key
 from gpusim.specs import load_spec
-from test_content import LAUNCH
+from test_canonical_text import LAUNCH
 from gpusim.hardware.machine import Machine
 t4 = load_spec("t4").system
 print(t4.content_hash, outcome_key(Machine.of(t4.gpu, 1590.0), LAUNCH))

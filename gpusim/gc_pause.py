@@ -1,4 +1,4 @@
-"""Python's search for cycles of garbage, which takes long where much is made that stays."""
+"""A pause of Python's garbage collector, whose searches for cycles take long where many objects are made that stay."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
-    """Without searches for cycles of garbage, in a block or a function."""
+def gc_paused() -> Iterator[None]:
+    """A block or a function in which the garbage collector searches for no cycles."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -8,12 +8,12 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Keyed(Generic[T]):
+class CacheKey(Generic[T]):
     """A record, equal to another of the same key; by default to that very record only.
 
     It keeps the record alive, so that no other can take over its identity.
 
-    >>> Keyed([1], "one") == Keyed([2], "one"), Keyed([1]) == Keyed([1])
+    >>> CacheKey([1], "one") == CacheKey([2], "one"), CacheKey([1]) == CacheKey([1])
     (True, False)
     """
 
@@ -24,7 +24,7 @@ class Keyed(Generic[T]):
         self.key = id(record) if key is None else key
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Keyed) and self.key == other.key
+        return isinstance(other, CacheKey) and self.key == other.key
 
     def __hash__(self) -> int:
         return hash(self.key)
