@@ -1,7 +1,7 @@
 """How far to trust a predicted time: errors of rows that fits had left out, and which shapes were measured.
 
 A calibration writes one :class:`Confidence` beside the values that it fits. It holds no measured row: quantiles of
-errors by group, and the ranges that measured products span. No value of it decides a time.
+errors by group, and the ranges that measured GEMMs span. No value of it decides a time.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ SHORT_US = 200.0
 """Kernels that take less are short: latencies, single waves and split-K decide their times. On Tensor Cores errors of
 longer ones spread half as far."""
 EDGES = (16, 128, 1024)
-"""Largest extents of all kinds of products but the last, by the smaller of m and n: streams of weights to large."""
+"""Largest extents of all kinds of GEMMs but the last, by the smaller of m and n: streams of weights to large."""
 LEAST_ROWS = 5
-"""Measured products of a kind that span a range: fewer leave holes in it, and would be rows of a table."""
+"""Measured GEMMs of a kind that span a range: fewer leave holes in it, and would be rows of a table."""
 UNTESTED = 1.5
 """By how much the errors of rows widen where no source and no board could be left out [assumed; those of the other
 architectures are 1.0 to 1.6 times as wide, of long kernels on V100's Tensor Cores 2.3]."""
@@ -76,7 +76,7 @@ Range = Annotated[tuple[float, float], Field(description="smallest and largest")
 
 
 class MeasuredRange(Record):
-    """What the measured products of a kind span."""
+    """What the measured GEMMs of a kind span."""
 
     board: str
     dtype: str
@@ -103,7 +103,7 @@ class Confidence(Record):
     measured: tuple[MeasuredRange, ...]
 
     def evidence(self, board: str, gemm: Gemm) -> Evidence:
-        """Whether measured products surround one.
+        """Whether measured GEMMs surround one.
 
         ``validated``: those of its kind on its board have both fewer and more operations, and fewer and more bytes.
         ``interpolated``: those of the architecture in that type, or one of its rate, do.
@@ -118,7 +118,7 @@ class Confidence(Record):
         return "interpolated" if near and _within(near, gemm) else "extrapolated"
 
     def interval(self, board: str, gemm: Gemm, kernel_time_us: float) -> PredictionInterval:
-        """The interval of the prediction of a product."""
+        """The interval of the prediction of a GEMM."""
         evidence = self.evidence(board, gemm)
         group = cores_of(gemm.dtype), duration_of(kernel_time_us)
         known = _range_of(self.rows_left_out, *group)
@@ -135,7 +135,7 @@ class Confidence(Record):
 def interval_of(
     confidence: Confidence | None, board: str, operator: Operator, kernel_time_us: float
 ) -> PredictionInterval:
-    """The interval of a prediction; operators other than products, and specs without a fit, are not tested."""
+    """The interval of a prediction; operators other than GEMMs, and specs without a fit, are not tested."""
     if confidence is None or not isinstance(operator, Gemm):
         return unknown()
     return confidence.interval(board, operator, kernel_time_us)
@@ -147,7 +147,7 @@ def unknown() -> PredictionInterval:
 
 
 def kind_of(board: str, gemm: Gemm) -> Kind:
-    """The kind of a product on a board."""
+    """The kind of a GEMM on a board."""
     smaller = min(gemm.m, gemm.n)
     edge = next((edge for edge in EDGES if smaller <= edge), 0)
     return Kind(board, gemm.dtype.value, gemm.batch > 1, edge)
@@ -168,7 +168,7 @@ def duration_of(kernel_time_us: float) -> Duration:
 
 
 def _within(ranges: Sequence[MeasuredRange], gemm: Gemm) -> bool:
-    """Whether ranges together reach from fewer to more operations than a product has, and in bytes."""
+    """Whether ranges together reach from fewer to more operations than a GEMM has, and in bytes."""
     flops = min(one.flops[0] for one in ranges), max(one.flops[1] for one in ranges)
     size = min(one.bytes[0] for one in ranges), max(one.bytes[1] for one in ranges)
     return flops[0] <= gemm.flops <= flops[1] and size[0] <= gemm.size_bytes <= size[1]

@@ -26,7 +26,7 @@ class Coordinates(NamedTuple):
 class Grid:
     """Extents of a grid, and the order in which its CTAs are launched.
 
-    Splits of a tile are launched a whole plane apart, as are the products of a batch. A plane is walked in stripes of
+    Splits of a tile are launched a whole plane apart, as are the GEMMs of a batch. A plane is walked in stripes of
     ``swizzle_width`` CTAs along x (threadblock swizzle), each of them row by row, or of as many along y, each of them
     column by column.
     """

@@ -23,7 +23,7 @@ MMA_PIPES = {"tensor": "tensor", "cuda": "fma"}
 FIX_UP_ROUND_TRIPS = 4
 """To L2, between two CTAs of a tile: partial sums are stored and fenced, a flag is stored, the next CTA polls it, and
 reads the sums (CUTLASS, include/cutlass/semaphore.h and epilogue/threadblock/epilogue.h). Of 2, 3 and 4, measured FP32
-products on V100 and T4 prefer 4 (DeepBench, NeuSight)."""
+GEMMs on V100 and T4 prefer 4 (DeepBench, NeuSight)."""
 
 REPLACEMENT_CANDIDATES = 8
 """A full cache replaces the least recently used of so many lines drawn at random.

@@ -24,7 +24,7 @@ QUEUED_METHODS = ("stream", "do_bench")
 """Methods whose calls the host has queued before the GPU begins them."""
 
 LIBRARY_KINDS = (None, "convolution")
-"""Kinds of operators (:func:`dispatched_as`) whose kernels a library launches: products and convolutions."""
+"""Kinds of operators (:func:`dispatched_as`) whose kernels a library launches: GEMMs and convolutions."""
 
 MAX_OVERHEAD_US = 1e6
 """A second: more than any host takes to launch a kernel."""
@@ -63,7 +63,7 @@ def observed_time_us(
     """What ``method`` reads for kernels that take ``kernel_time_us`` [us].
 
     profiler: the kernels alone. graph: the kernels and the gap between two of them, as a graph replays them back to
-    back. stream: the kernels and such a gap, which second kernels of products wait for too, or the interval between
+    back. stream: the kernels and such a gap, which second kernels of GEMMs wait for too, or the interval between
     launches or calls where that is longer. layer: the kernels and what TensorRT's layer profiler adds. event and host:
     kernels, gap and host time. do_bench: the kernels, and what two events take in on a GPU that is busy before the
     first. Of a harness that cuts off parts of a microsecond, the mean of what it reads.
@@ -72,7 +72,7 @@ def observed_time_us(
         operator: kind of a framework's own operator, whose call selects no library kernel; None for a library's.
         harness: of the program that timed.
         call: the operator, as measured tables name it.
-        second_kernels: of the kernels, those that add up the partial sums of a product.
+        second_kernels: of the kernels, those that add up the partial sums of a GEMM.
 
     Raises:
         TimingError: there is no such method.

@@ -69,7 +69,7 @@ class KernelEntry(Entry):
     )
     suffix: str = ""
     layouts: tuple[Layout, ...] | None = Field(default=None, description="operand layouts, if not all of its family's")
-    batches: bool = Field(default=True, description="the library takes it for batches, not for single products alone")
+    batches: bool = Field(default=True, description="the library takes it for batches, not for single GEMMs alone")
     fill_pipe_share: Cited[Annotated[float, Field(ge=0.01, le=100, strict=True)]] | None = Field(
         default=None,
         description="of the FMA-pipe instructions that kernels of this GPU spend on filling shared memory; only with "
@@ -258,7 +258,7 @@ class ConvolutionAlgorithm(Entry):
     """A way to compute convolutions by other kernels than those made for them."""
 
     kind: Literal["gemm", "unfused_winograd"] = Field(
-        description="gemm: filters of one tap, a product for each image; unfused_winograd: a batch of products between "
+        description="gemm: filters of one tap, a GEMM for each image; unfused_winograd: a batch of GEMMs between "
         "transforms"
     )
     source: str
@@ -271,7 +271,7 @@ class ConvolutionAlgorithm(Entry):
     )
 
     def launches(self, kernel: Kernel) -> bool:
-        """Whether it runs its products on a kernel."""
+        """Whether it runs its GEMMs on a kernel."""
         return not self.tiles or (kernel.tile_m, kernel.tile_n, kernel.tile_k, kernel.stages) in self.tiles
 
 
@@ -283,7 +283,7 @@ class Catalogue(Entry):
     )
     convolution_algorithms: tuple[ConvolutionAlgorithm, ...] = ()
     convolution_transforms: ConvolutionTransforms | None = Field(
-        default=None, description="kernels around the products of convolutions, of this catalogue and others"
+        default=None, description="kernels around the GEMMs of convolutions, of this catalogue and others"
     )
     split_k_reduction: SplitKReduction | None = Field(
         default=None, description="second kernel of the families with split_k: [reduce], of this catalogue and others"
@@ -324,7 +324,7 @@ class Kernel:
     reported_shared_bytes: int = 0
     """Shared memory of a CTA, where it is more than its stages take [B]."""
     batches: bool = True
-    """The library takes it for batches, not for single products alone."""
+    """The library takes it for batches, not for single GEMMs alone."""
 
     @property
     def label(self) -> str:

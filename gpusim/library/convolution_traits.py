@@ -18,7 +18,7 @@ class ConvolutionTraits(Entry):
     images: ImageLayout = Field(description="memory layout of the images that they read and write")
     algorithm: Literal["implicit_gemm", "winograd", "atomic_scatter"] = Field(
         default="implicit_gemm",
-        description="implicit_gemm: a product of matrices that are gathered; winograd: Winograd's products in one "
+        description="implicit_gemm: a GEMM of matrices that are gathered; winograd: Winograd's GEMMs in one "
         "kernel, filters of 3 x 3 only; atomic_scatter: what each tap makes of a result's gradient is added to the "
         "pixel that the tap reads",
     )
@@ -48,7 +48,7 @@ class ConvolutionTraits(Entry):
         default=None, description="type of the result, which a kernel after it converts; inputs if left out"
     )
     offsets_kernel: str | None = Field(
-        default=None, description="kernel before the product that makes a table of its offsets, if any"
+        default=None, description="kernel before the GEMM that makes a table of its offsets, if any"
     )
     merged_channels: Count | None = Field(
         default=None,

@@ -52,7 +52,7 @@ class HeuristicBias(Record):
     """
 
     simt: Weights = Field(description="Penalty per unit of a feature, kernels on CUDA cores [logarithm of time].")
-    simt_batched: Weights = Field(description="The same of their batched products, which libraries choose otherwise.")
+    simt_batched: Weights = Field(description="The same of their batched GEMMs, which libraries choose otherwise.")
     simt_half: Weights = Field(description="The same of kernels on CUDA cores whose operands have 16 bits.")
     mma: Weights = Field(description="The same of kernels on Tensor Cores that hold operands in registers.")
     mma_unaligned: Weights = Field(
@@ -108,7 +108,7 @@ class Library:
     convolution_algorithms: tuple[ConvolutionAlgorithm, ...]
     """Of convolutions, by kernels for matrix multiplications."""
     convolution_transforms: ConvolutionTransforms | None
-    """Around the products of convolutions, if it has any."""
+    """Around the GEMMs of convolutions, if it has any."""
     vector_kernels: tuple[VectorKernel, ...]
     """Of operators on rows, in the order in which a framework considers them."""
     attention_kernels: tuple[AttentionKernel, ...]

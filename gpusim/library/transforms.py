@@ -1,4 +1,4 @@
-"""Kernels of convolutions that multiply no matrices: those around products, and those of channels by themselves."""
+"""Kernels of convolutions that multiply no matrices: those around GEMMs, and those of channels by themselves."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SquareKernel(TransformKernel):
 class StreamKernel(TransformKernel):
     """It passes over a tensor in order."""
 
-    bytes_per_thread: Cited[Count] = Field(description="of what the product wrote, or will add to")
+    bytes_per_thread: Cited[Count] = Field(description="of what the GEMM wrote, or will add to")
 
 
 class FillKernel(StreamKernel):
@@ -39,7 +39,7 @@ class FillKernel(StreamKernel):
 
 
 class SumKernel(TransformKernel):
-    """It adds up what the products of images leave."""
+    """It adds up what the GEMMs of images leave."""
 
     results_per_thread: Cited[Count]
 
@@ -68,8 +68,8 @@ class ConvolutionTransforms(Entry):
     padding: TransformKernel = Field(description="a thread for each value")
     conversion: StreamKernel
     image_sum: SumKernel
-    winograd: WinogradKernel = Field(description="of 4 x 4 outputs, around a batch of products")
-    winograd_filters: WinogradKernel = Field(description="of 2 x 2 outputs, before a product in one kernel")
+    winograd: WinogradKernel = Field(description="of 4 x 4 outputs, around a batch of GEMMs")
+    winograd_filters: WinogradKernel = Field(description="of 2 x 2 outputs, before a GEMM in one kernel")
     depthwise: DepthwiseKernel = Field(description="a thread for each result")
     depthwise_filters: DepthwiseKernel = Field(description="a CTA for each tap of each filter, a warp for each image")
 

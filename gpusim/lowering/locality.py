@@ -214,7 +214,7 @@ def wave_panels(panels: Array, wave_tiles: Array, swizzle_width: Array) -> Array
 
 @dataclass(frozen=True, slots=True)
 class Panels:
-    """What the tiles of products read of both operands: a panel over all k for each row, or column, of tiles.
+    """What the tiles of GEMMs read of both operands: a panel over all k for each row, or column, of tiles.
 
     The first row of each array is of the panels across the stripes of a threadblock swizzle (x), the second of those
     along them (y).
@@ -247,12 +247,12 @@ def traffic(
     outlives_a_step: Array,
     lag_steps: float,
 ) -> Columns[Traffic]:
-    """Bytes between L2, DRAM and the CTAs of tiled products.
+    """Bytes between L2, DRAM and the CTAs of tiled GEMMs.
 
     Args:
         wave: different x panels and y panels that a wave reads.
         wave_tiles: tiles of one plane in a wave.
-        planes: products with panels of their own, one launched after the other: those of a batch, and each split of k.
+        planes: GEMMs with panels of their own, one launched after the other: those of a batch, and each split of k.
         result_bytes: all of C, every plane [B].
         swizzle_width: tiles across a stripe of a threadblock swizzle; the panels along x for plain order.
         l2_capacity_bytes: capacity that one copy of shared data sees [B].
@@ -302,7 +302,7 @@ def _dram_reads(
     written_by_wave: Array,
     l2_capacity_bytes: float,
 ) -> tuple[Array, Array]:
-    """Bytes of one product's x and y panels that come from DRAM, a cold L2 before [B].
+    """Bytes of one GEMM's x and y panels that come from DRAM, a cold L2 before [B].
 
     Args:
         totals: bytes of all x panels and all y panels [B].

@@ -30,7 +30,7 @@ class Operand:
     metadata_bits: float = 0.0
     """What says which elements are kept, per element of the dense operand."""
     values_per_element: float = 1.0
-    """In memory: more where an element of the product stands for several."""
+    """In memory: more where an element of the GEMM stands for several."""
     slices: int = 1
     """Parts of the rows that no tile spans."""
     run: int | None = None
@@ -52,7 +52,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """Operands A, in the first row of each array, and B of many products."""
+    """Operands A, in the first row of each array, and B of many GEMMs."""
 
     rows: Array
     slices: Array
@@ -106,7 +106,7 @@ class Operands:
         )
 
     def __getitem__(self, columns: Array) -> Operands:
-        """The operands of some of the products."""
+        """The operands of some of the GEMMs."""
         return Operands(
             self.rows.take(columns, axis=1),
             self.slices.take(columns, axis=1),

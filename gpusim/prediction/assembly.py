@@ -7,7 +7,7 @@ from typing import Any
 
 from gpusim.confidence import interval_of
 from gpusim.hardware.gpu import Gpu
-from gpusim.lowering.gemm.gathered import ImplicitProduct
+from gpusim.lowering.gemm.gathered import ImplicitGemm
 from gpusim.lowering.gemm.winograd import FusedWinograd
 from gpusim.lowering.totals import Totals
 from gpusim.prediction.bottleneck import busy_fractions, gpu_busy_fractions, time_shares
@@ -46,7 +46,7 @@ def result_of(
     """
     gpu = system.gpu
     operator, instruction, totals = chosen.operator, chosen.instruction, timed.totals
-    assert not isinstance(operator, ImplicitProduct | FusedWinograd)  # parts of a convolution's plan
+    assert not isinstance(operator, ImplicitGemm | FusedWinograd)  # parts of a convolution's plan
     number = main_launch(chosen)
     main, launch = totals[number], timed.launches[number]
     kernel_time_us, outcomes, bounds = timed.kernel_time_us, timed.outcomes, timed.bounds_us

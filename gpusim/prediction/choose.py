@@ -20,7 +20,7 @@ from gpusim.lowering.columns import Array
 from gpusim.lowering.convolution.depthwise import DepthwisePlan
 from gpusim.lowering.gemm.kernel_table import KernelTable, table_of
 from gpusim.lowering.gemm.plan import Choices, GemmPlan, GemmPlans, plans_of
-from gpusim.lowering.gemm.problem import Problems, Product, problem_of
+from gpusim.lowering.gemm.problem import GemmOperator, Problems, problem_of
 from gpusim.lowering.vector.plan import VectorPlan
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.estimate import estimates_us
@@ -81,9 +81,9 @@ class OnlyCandidate:
 
 @dataclass(frozen=True, slots=True)
 class GemmCandidate:
-    """A candidate of a product: a row of plans that were made together."""
+    """A candidate of a GEMM: a row of plans that were made together."""
 
-    operator: Product
+    operator: GemmOperator
     plans: GemmPlans
     row: int
     estimate_us: float
@@ -129,7 +129,7 @@ def _printed_name(kernel: CacheKey[Kernel], layout: str, dtype: Dtype) -> str:
 class Ranking(Sequence[GemmCandidate]):
     """The candidates of a workload, the one that a library would launch first."""
 
-    def __init__(self, operator: Product, plans: GemmPlans, estimates: Estimates, rows: Array) -> None:
+    def __init__(self, operator: GemmOperator, plans: GemmPlans, estimates: Estimates, rows: Array) -> None:
         self._operator, self._plans, self._rows = operator, plans, rows.tolist()
         self._estimates_us = list(zip(*(column[rows].tolist() for column in estimates), strict=True))
 
@@ -147,7 +147,7 @@ class Ranking(Sequence[GemmCandidate]):
 
 
 def candidates(
-    system: System, operator: Product, kernels: tuple[Kernel, ...], *, warm: bool, clock_mhz: float
+    system: System, operator: GemmOperator, kernels: tuple[Kernel, ...], *, warm: bool, clock_mhz: float
 ) -> Ranking:
     """All plans of a workload, in the order of the library; kernels that do not fit the SM are left out.
 
@@ -158,7 +158,7 @@ def candidates(
 
 
 def rankings(
-    system: System, operators: Sequence[Product], kernels: tuple[Kernel, ...], *, warm: bool, clock_mhz: float
+    system: System, operators: Sequence[GemmOperator], kernels: tuple[Kernel, ...], *, warm: bool, clock_mhz: float
 ) -> list[Ranking]:
     """:func:`candidates` of workloads that differ in nothing but their sizes."""
     tuned_for = system.library.tuned_for
@@ -185,7 +185,7 @@ def rankings(
 
 
 def _ranked(
-    system: System, operators: Sequence[Product], table: KernelTable, *, warm: bool, clock_mhz: float
+    system: System, operators: Sequence[GemmOperator], table: KernelTable, *, warm: bool, clock_mhz: float
 ) -> tuple[GemmPlans, Estimates, list[Array]]:
     """All plans of some workloads on a GPU, their estimates, and the rows of each workload, best first."""
     problems = Problems.of([problem_of(one) for one in operators])

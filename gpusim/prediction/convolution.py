@@ -15,7 +15,7 @@ from gpusim.library.transforms import ConvolutionTransforms
 from gpusim.lowering.convolution.depthwise import DepthwisePlan, depthwise, is_depthwise
 from gpusim.lowering.convolution.layouts import Form, form_of
 from gpusim.lowering.convolution.plan import ConvolutionPlan
-from gpusim.lowering.convolution.pointwise import is_pointwise, products_of_images
+from gpusim.lowering.convolution.pointwise import gemms_of_images, is_pointwise
 from gpusim.lowering.convolution.transforms import Surroundings
 from gpusim.lowering.convolution.winograd import fused, serves, unfused
 from gpusim.lowering.pages import effective_l2_bytes
@@ -29,32 +29,32 @@ from gpusim.workloads.gemm import Gemm
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionCandidate:
-    """A way to run a convolution: a product, with launches around it."""
+    """A way to run a convolution: a GEMM, with launches around it."""
 
     operator: Convolution
-    product: GemmCandidate
+    gemm: GemmCandidate
     form: Form
     estimate_us: float
 
     @property
     def name(self) -> str:
-        return self.product.name
+        return self.gemm.name
 
     @property
     def split_k(self) -> int:
-        return self.product.split_k
+        return self.gemm.split_k
 
     @property
     def choice(self) -> tuple[object, ...]:
-        return self.product.choice
+        return self.gemm.choice
 
     @property
     def extents(self) -> tuple[int, int, int]:
-        return self.product.extents
+        return self.gemm.extents
 
     @property
     def plan(self) -> ConvolutionPlan:
-        return ConvolutionPlan(self.operator, self.product.plan, self.form.before, self.form.after)
+        return ConvolutionPlan(self.operator, self.gemm.plan, self.form.before, self.form.after)
 
 
 def ranked_convolutions(
@@ -78,12 +78,12 @@ def ranked_convolutions(
         around = [*form.before, *form.after]
         around_us = sum(one.estimate_us for one in around) + system.host.graph_gap_us * len(around)
         # What a transform has just written is in L2 as far as it fits.
-        products: Sequence[GemmCandidate] = candidates(
-            system, form.product, kernels, warm=warm and not form.before, clock_mhz=boost_mhz
+        gemms: Sequence[GemmCandidate] = candidates(
+            system, form.gemm, kernels, warm=warm and not form.before, clock_mhz=boost_mhz
         )
-        if isinstance(form.product, Gemm):
-            products = products[:1]  # the choice of the library for matrix multiplications
-        found += [ConvolutionCandidate(operator, one, form, one.estimate_us + around_us) for one in products]
+        if isinstance(form.gemm, Gemm):
+            gemms = gemms[:1]  # the choice of the library for matrix multiplications
+        found += [ConvolutionCandidate(operator, one, form, one.estimate_us + around_us) for one in gemms]
     if not found:
         raise UnsupportedError(_unsupported(system, operator, name, unit))
     return sorted(found, key=lambda one: one.estimate_us)
@@ -137,7 +137,7 @@ def _as_gemms(
         if one.kind == "unfused_winograd" and serves(operator):
             yield one, *unfused(around, operator)
         if one.kind == "gemm" and is_pointwise(operator):
-            yield one, *products_of_images(around, operator)
+            yield one, *gemms_of_images(around, operator)
 
 
 def _alike(

@@ -38,7 +38,7 @@ FEATURES: tuple[Feature, ...] = get_args(Feature)
 def choices_of(system: System, table: KernelTable, problems: Problems) -> Choices:
     """Every kernel of a table for every problem, whole and with the split factors worth a look.
 
-    Libraries split a single product's k, also where there are tiles enough: the last wave is fuller then. A factor that
+    Libraries split a single GEMM's k, also where there are tiles enough: the last wave is fuller then. A factor that
     leaves the busiest SM as much to do as a smaller one did is not worth the fix-up. Partial sums that the workspace
     does not hold are added up within the kernel, where it can. Some kernels of convolutions split by themselves.
     """
@@ -59,7 +59,7 @@ def choices_of(system: System, table: KernelTable, problems: Problems) -> Choice
     enough = steps >= np.maximum(search.min_steps, kernels.least_split_steps)[:, np.newaxis]
     work = np.where(enough, steps * ceil_div(tiles * factors, sms), whole)
     least_before = np.minimum.accumulate(np.concatenate([whole, work], axis=-1), axis=-1)[..., :-1]
-    # A batch of products is not split; the groups of a convolution are.
+    # A batch of GEMMs is not split; the groups of a convolution are.
     splits = ((batch == 1) | kernels.convolves)[..., np.newaxis]
     worthwhile = enough & (work < least_before) & splits
     # For each factor the ways of adding partial sums, in the order of the kernel's family
@@ -83,7 +83,7 @@ def tuned_clock_mhz(gpu: Gpu, table: KernelTable) -> float:
 
     Kernels on CUDA cores are ranked at the base clock, others at the boost clock. T4 tells them apart, whose base clock
     is 585 of 1590 MHz: recorded SGEMM kernels of shapes left out of a fit (NeuSight's linear layers) have a log-loss of
-    0.79 nats at the base clock, the same at 800 MHz, and 0.97 at the boost clock; DeepBench's products in FP16, where
+    0.79 nats at the base clock, the same at 800 MHz, and 0.97 at the boost clock; DeepBench's GEMMs in FP16, where
     nothing is recorded, come out 2.4 points worse at the base clock. On V100 and A100 it is one.
     """
     on_cuda_cores = all(kernel.family.main_loop.unit == "cuda" for kernel in table.kernels)
@@ -149,7 +149,7 @@ def _families_of(plans: GemmPlans) -> Array:
 
 @lru_cache(maxsize=256)
 def _families(table: CacheKey[KernelTable]) -> tuple[Array, Array]:
-    """Number of each kernel's family in single and in batched products."""
+    """Number of each kernel's family in single and in batched GEMMs."""
     pieces = table.record[:].loop.vector_bytes > 0
     loops = [_loop(kernel) for kernel in table.record.kernels]
     kinds = [f"{kind}_unaligned" if kind == "mma" and part else kind for kind, part in zip(loops, pieces, strict=True)]

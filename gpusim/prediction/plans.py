@@ -69,8 +69,8 @@ def launches_of(gpu: Gpu, planned: Plan, detail: str = "sampled") -> tuple[Launc
     match planned:
         case GemmPlan():
             return lower_tiles(gpu, planned) if detail == "full" else lower(planned)
-        case ConvolutionPlan(before=before, product=product, after=after):
-            launches = launches_of(gpu, product, detail)
+        case ConvolutionPlan(before=before, gemm=gemm, after=after):
+            launches = launches_of(gpu, gemm, detail)
             return (*_launches(before), *launches, *_launches(after))
         case AttentionPlan():
             return planned.launches
@@ -83,13 +83,13 @@ def memsets_of(planned: Plan) -> int:
     match planned:
         case GemmPlan():
             return planned.memsets
-        case ConvolutionPlan(product=product):
-            return product.memsets
+        case ConvolutionPlan(gemm=gemm):
+            return gemm.memsets
     return 0
 
 
 def second_kernels_of(planned: Plan) -> int:
-    """How many kernels add up partial sums after a product; those of convolutions are not counted."""
+    """How many kernels add up partial sums after a GEMM; those of convolutions are not counted."""
     return len(planned.schedules) - 1 if isinstance(planned, GemmPlan) else 0
 
 

@@ -29,7 +29,7 @@ class Ranked:
     retuned: Candidate[Plan] | None
     """What a library that was tuned for the GPU would launch, where this one was tuned for another; else none.
 
-    None too where there is nothing to choose: of operators that are not products.
+    None too where there is nothing to choose: of operators that are not GEMMs.
     """
 
 

@@ -87,7 +87,7 @@ def _serves(kernel: Kernel, gemm: Gemm) -> bool:
 
 
 def _pinned(name: str, gpu: Gpu, gemm: Gemm, multiplying: Sequence[Kernel], accepting: Sequence[Kernel]) -> Kernel:
-    """The kernel of a printed name, if it can run the product."""
+    """The kernel of a printed name, if it can run the GEMM."""
     named = [kernel for kernel in multiplying if kernel.printed_name(gemm.layout, gemm.dtype) == name]
     if named and not set(named) & set(accepting):
         raise UnsupportedError(f"{name}: {'; '.join(refusals(gemm, named[0]))}")
@@ -101,7 +101,7 @@ def _pinned(name: str, gpu: Gpu, gemm: Gemm, multiplying: Sequence[Kernel], acce
 
 
 def _all_refuse(gpu: Gpu, gemm: Gemm, multiplying: Sequence[Kernel]) -> str:
-    """Why none of the kernels that multiply these types runs the product."""
+    """Why none of the kernels that multiply these types runs the GEMM."""
     for_matrices = [kernel for kernel in multiplying if kernel.family.max_n is None]
     reasons = dict.fromkeys(reason for kernel in for_matrices or multiplying for reason in refusals(gemm, kernel))
     return f"{_wanted(gemm)} on {gpu.name}: {'; '.join(reasons)}"

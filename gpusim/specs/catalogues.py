@@ -76,7 +76,7 @@ def load_convolution_algorithms(paths: Iterable[Path], cuda: int | None = None) 
 
 
 def load_convolution_transforms(paths: Iterable[Path], cuda: int | None = None) -> ConvolutionTransforms | None:
-    """Kernels around the products of convolutions, of the first catalogue that has them; as :func:`load_kernels`."""
+    """Kernels around the GEMMs of convolutions, of the first catalogue that has them; as :func:`load_kernels`."""
     catalogues = (_catalogue_of_file(path, read_yaml(path).sha256) for path in paths)
     found = next((one.convolution_transforms for one in catalogues if one.convolution_transforms), None)
     return found if found is None or cuda is None else found.as_of(cuda)

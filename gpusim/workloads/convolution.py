@@ -56,8 +56,11 @@ class ConvolutionShape:
         return _read(self.width, self.filter_w, self.pad[1], self.stride[1], self.output[1])
 
     @property
-    def product(self) -> tuple[int, int, int, int]:
-        """Batch, m, n, k as in measured tables: m covers all images, batch is their number, n all groups, k one."""
+    def gemm(self) -> tuple[int, int, int, int]:
+        """Batch, m, n, k of the implicit GEMM, as in measured tables.
+
+        m covers all images, batch is their number; n covers all groups, k one.
+        """
         rows, columns = self.output
         m = self.images * rows * columns
         return self.images, m, self.filters, self.channels // self.groups * self.filter_h * self.filter_w
@@ -113,7 +116,7 @@ class Convolution:
     @property
     def flops(self) -> int:
         """Operations of a direct convolution, two per multiply-add; the gradients have as many."""
-        _, m, n, k = self.shape.product
+        _, m, n, k = self.shape.gemm
         return 2 * m * n * k
 
     @property
@@ -154,13 +157,13 @@ class Convolution:
     def _elements(self) -> tuple[int, int, int]:
         """Elements of images, filters and outputs."""
         shape = self.shape
-        images, m, n, k = shape.product
+        images, m, n, k = shape.gemm
         return images * shape.channels * shape.height * shape.width, n * k, m * n
 
     @property
     def columns(self) -> dict[str, str | int]:
         """Its columns of the measured CSV schema."""
-        batch, m, n, k = self.shape.product
+        batch, m, n, k = self.shape.gemm
         return {
             "op": self.op,
             "batch": batch,

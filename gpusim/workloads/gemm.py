@@ -132,7 +132,7 @@ class Gemm:
 
     @property
     def operand_bytes(self) -> float:
-        """What is read of every product: A and B, and C where beta is not 0 [B].
+        """What is read of every GEMM: A and B, and C where beta is not 0 [B].
 
         Of a 2:4 operand the kept elements and the metadata.
         """
@@ -147,7 +147,7 @@ class Gemm:
 
     @property
     def result_bytes(self) -> float:
-        """C of every product [B]."""
+        """C of every GEMM [B]."""
         return self.batch * self.m * self.n * self.output_bits / 8
 
     @property

@@ -201,7 +201,7 @@ def test_products_with_pixels_beyond_an_image_count_as_padding() -> None:
         operator = Convolution(shape, Dtype.FP32, op, "nchw")
         plan = ranked_plans(system, operator, Options(l2="warm"))[0].plan
         assert isinstance(plan, ConvolutionPlan)
-        ((_, fma),) = plan.product.totals[0].multiply_adds
+        ((_, fma),) = plan.gemm.totals[0].multiply_adds
         assert fma == pytest.approx(share * operator.flops / 2)
 
 
@@ -337,7 +337,7 @@ def test_the_gradient_of_filters_in_fp16_leaves_a_turing_kernel_as_fp32() -> Non
     convolution = Convolution(SPATIAL, Dtype.FP16, "conv_bwd_weights", "nchw")
     chosen = ranked_plans(system, convolution)[0].plan
     assert isinstance(chosen, ConvolutionPlan)
-    problem = problem_of(chosen.product.operator)
+    problem = problem_of(chosen.gemm.operator)
     assert (problem.output_bits, problem.b.k_contiguous) == (32, True)  # and reads the results' gradient as it is
     around = [one.lowered.launch.name for one in (*chosen.before, *chosen.after)]
     assert around == ["computeWgradSplitKOffsetsKernel", "nchwToNhwcKernel", "nhwcToNchwKernel"]
@@ -444,7 +444,7 @@ def test_taps_of_a_row_keep_the_same_lines_in_l2() -> None:
     operator = Convolution(shape, Dtype.FP32, "conv_bwd_weights", "nchw")
     plan = ranked_plans(cheap_pages, operator, Options(l2="warm"))[0].plan
     assert isinstance(plan, ConvolutionPlan)
-    assert plan.product.main.traffic.read_cost < 1.5
+    assert plan.gemm.main.traffic.read_cost < 1.5
 
 
 def test_rows_of_filters_gradients_have_any_taps_on_volta_and_one_on_turing() -> None:
@@ -472,7 +472,7 @@ def test_parts_of_all_pixels_are_not_too_short() -> None:
     operator = Convolution(ConvolutionShape(16, 512, 14, 14, 192, 1, 1), Dtype.FP16, "conv_bwd_weights", "nchw")
     plan = chosen("v100-sxm2-16gb", operator, cuda=10)
     assert plan.split_k > 1
-    assert plan.product.main.steps >= 24
+    assert plan.gemm.main.steps >= 24
     assert plan.grid.ctas < 80
 
 
@@ -503,7 +503,7 @@ def test_the_longest_part_of_all_pixels_ends_last_where_all_ctas_run_at_once() -
         operator = Convolution(replace(shape, images=images), Dtype.FP32, "conv_bwd_weights", "nchw")
         plan = ranked_plans(system, operator, Options(kernel=name))[0].plan
         assert isinstance(plan, ConvolutionPlan)
-        steps[plan.grid.extents] = plan.product.main.steps
+        steps[plan.grid.extents] = plan.gemm.main.steps
     assert steps == {(8, 1, 16): 512 / 8, (8, 1, 64): 784 / 2 / 8}
 
 
@@ -512,7 +512,7 @@ def test_ctas_that_add_to_a_result_send_it_a_value_of_each_run_at_a_time() -> No
     name = "volta_scudnn_128x128_stridedB_splitK_medium_nn_v1"
     plan = ranked_plans(load_spec("v100-sxm2-16gb").system, operator, Options(kernel=name))[0].plan
     assert isinstance(plan, ConvolutionPlan)
-    main = plan.product.main
+    main = plan.gemm.main
     assert main.epilogue.fixup_times == 0
     assert main.ctas * main.store_bytes * main.store_passes == 4 * 7 * operator.result_bytes
 
@@ -524,7 +524,7 @@ def test_taps_are_added_to_rows_of_pixels_that_return_from_dram() -> None:
     )
     plan = ranked_plans(load_spec("v100-sxm2-16gb", cuda=10).system, operator, Options())[0].plan
     assert isinstance(plan, ConvolutionPlan)
-    main, reached_bytes = plan.product.main, operator.result_bytes / 2
+    main, reached_bytes = plan.gemm.main, operator.result_bytes / 2
     assert main.ctas * main.store_bytes == main.traffic.dram_write_bytes == reached_bytes
     assert main.traffic.dram_read_bytes > operator.operand_bytes + 0.9 * reached_bytes
     assert main.ctas * main.store_bytes * main.store_passes >= 2 * operator.result_bytes / 4

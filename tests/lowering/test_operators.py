@@ -107,7 +107,7 @@ def test_a_move_has_bytes_and_no_arithmetic() -> None:
 def test_a_convolution_counts_the_operations_of_its_implicit_multiplication() -> None:
     shape = ConvolutionShape(4, 1, 161, 700, 32, 5, 20, (0, 0), (2, 2))
     assert shape.output == (79, 341)
-    assert shape.product == (4, 4 * 79 * 341, 32, 100)
+    assert shape.gemm == (4, 4 * 79 * 341, 32, 100)
     assert Convolution(shape, Dtype.FP16).flops == 2 * 4 * 79 * 341 * 32 * 100
 
 

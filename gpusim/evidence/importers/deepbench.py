@@ -214,7 +214,7 @@ def _add(found: Import, number: int, fields: Fields, table: _Table, sheet: str) 
         else:
             convolution = _convolution(fields, names, sizes)
             extra = convolution.columns | {"algo": fields.get(names["algorithm"])}
-            operation = Operation(time.op, convolution.product, dtype, "nchw", accumulate, extra=extra)
+            operation = Operation(time.op, convolution.gemm, dtype, "nchw", accumulate, extra=extra)
         found.add(fields.where, number, operation, time_us)
 
 

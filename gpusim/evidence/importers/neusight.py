@@ -60,7 +60,7 @@ def _add_convolution(found: Import, line: int, fields: Fields) -> None:
     stride = fields.number("Stride")
     images, channels, filters = (fields.number(column) for column in ("B", "Input_Channel", "Output_Channel"))
     shape = ConvolutionShape(images, channels, side, side, filters, size, size, (pad, pad), (stride, stride))
-    _add(found, line, fields, Operation("conv_fwd", shape.product, Dtype.FP32, "nchw", extra=shape.columns))
+    _add(found, line, fields, Operation("conv_fwd", shape.gemm, Dtype.FP32, "nchw", extra=shape.columns))
 
 
 def _add(

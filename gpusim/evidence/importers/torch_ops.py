@@ -180,7 +180,7 @@ def _convolution(call: Call) -> Operation | str:
     if dilation != (1, 1) or groups * filter_channels != channels or filters % groups:
         return "dilated convolution, or channels that filters do not match"
     shape = ConvolutionShape(images, channels, height, width, filters, filter_h, filter_w, pad, stride, groups)
-    return Operation("conv_fwd", shape.product, _dtype(call, 0), _order(call.strides[:1]), extra=shape.columns)
+    return Operation("conv_fwd", shape.gemm, _dtype(call, 0), _order(call.strides[:1]), extra=shape.columns)
 
 
 def _order(strides: Sequence[Shape]) -> str:

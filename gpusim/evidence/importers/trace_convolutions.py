@@ -106,7 +106,7 @@ def _add(found: Import, timing: Timing, disturbed: float, op: str, calls: Sequen
     longest = max(multiplying, key=lambda place: times_us[place], default=0)
     in_place = "nhwc" in names[longest].lower() and not any(map(_TRANSPOSE.search, names))
     layout, dtype = "nhwc" if in_place else "nchw", _dtype(first, names[longest])
-    operation = Operation(op, shape.product, dtype, layout, extra=shape.columns)
+    operation = Operation(op, shape.gemm, dtype, layout, extra=shape.columns)
     kernel = RecordedKernel(names[longest], times_us[longest])
     device = first.get("board") or first.get("gpu")
     found.add(first.where, line, operation, sum(times_us), device=device, kernel=kernel, timing=timing)

@@ -1,4 +1,4 @@
-"""Convolutions in which each channel has filters of its own: no products, but a sum of taps by each thread.
+"""Convolutions in which each channel has filters of its own: no GEMM, but a sum of taps by each thread.
 
 PyTorch's conv_depthwise2d kernels (aten/src/ATen/native/cuda/DepthwiseConv2d.cu): a thread for each result of the
 forward pass and of the images' gradient, and a CTA for each tap of each filter in the gradient of the filters, whose
@@ -21,7 +21,7 @@ from gpusim.workloads.convolution import Convolution
 
 @dataclass(frozen=True, slots=True)
 class DepthwisePlan:
-    """A convolution on a kernel without products."""
+    """A convolution on a kernel without a GEMM."""
 
     operator: Convolution
     launch: Launch

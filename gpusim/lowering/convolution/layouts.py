@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from gpusim.library.convolution_traits import ConvolutionTraits
 from gpusim.lowering.convolution.transforms import Stack, Surroundings, Transform
-from gpusim.lowering.gemm.gathered import ImplicitProduct
-from gpusim.lowering.gemm.problem import Product
+from gpusim.lowering.gemm.gathered import ImplicitGemm
+from gpusim.lowering.gemm.problem import GemmOperator
 from gpusim.numbers.formats import Dtype
 from gpusim.units import ceil_div
 from gpusim.workloads.convolution import Convolution, ConvolutionShape
@@ -17,7 +17,7 @@ from gpusim.workloads.convolution import Convolution, ConvolutionShape
 class Form:
     """A convolution as some kernels compute it."""
 
-    product: Product
+    gemm: GemmOperator
     """What the kernels compute: the convolution in their layout, its channels padded to what they load at once; or the
     products of Winograd's."""
     before: tuple[Transform, ...]
@@ -35,20 +35,20 @@ def form_of(around: Surroundings, operator: Convolution, traits: ConvolutionTrai
     )
     images = traits.images
     gradients = operator.layout if traits.gradients_as_stored else images
-    product = replace(operator, shape=padded, layout=images)
-    read, written = _stacks(operator, product.shape)
+    convolution = replace(operator, shape=padded, layout=images)
+    read, written = _stacks(operator, convolution.shape)
     before = _launches_before(around, operator, traits, read, (images, gradients))
     after = []
     if traits.result:
         written = replace(written, kernel_bytes=traits.result.bits / 8)
-    around = around.after_product(written.padded_bytes)
+    around = around.after_gemm(written.padded_bytes)
     if images != operator.layout and written.pixels > 1 and not traits.transposes_result:
         after = [around.transposition(written, to_channels_last=False)]
     elif traits.result:
         after = [around.conversion(written)]
     elif written.padded_channels != written.channels:
         after = [around.padding(written)]
-    return Form(ImplicitProduct(product, traits, gradients), tuple(before), tuple(after))
+    return Form(ImplicitGemm(convolution, traits, gradients), tuple(before), tuple(after))
 
 
 def _launches_before(
@@ -58,10 +58,10 @@ def _launches_before(
     read: tuple[Stack, Stack],
     layouts: tuple[str, str],
 ) -> list[Transform]:
-    """What runs before the product, each launch in the L2 that the one before it leaves.
+    """What runs before the GEMM, each launch in the L2 that the one before it leaves.
 
     Args:
-        layouts: in which the product reads either operand.
+        layouts: in which the GEMM reads either operand.
     """
     made: list[Transform] = []
 
@@ -92,7 +92,7 @@ def _merged(shape: ConvolutionShape, channels: int) -> ConvolutionShape:
 
 
 def _leaves_gaps(operator: Convolution) -> bool:
-    """Whether the product writes only a part of its result: pixels that no tap of a strided filter reaches."""
+    """Whether the GEMM writes only a part of its result: pixels that no tap of a strided filter reaches."""
     shape = operator.shape
     skips = shape.stride[0] > shape.filter_h or shape.stride[1] > shape.filter_w
     return skips and operator.op == "conv_bwd_inputs"

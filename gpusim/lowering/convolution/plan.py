@@ -8,7 +8,7 @@ from gpusim.hardware.gpu import Instruction
 from gpusim.launch import Grid
 from gpusim.lowering.convolution.transforms import Transform
 from gpusim.lowering.convolution.winograd import UNFUSED_FRACTION
-from gpusim.lowering.gemm.gathered import ImplicitProduct
+from gpusim.lowering.gemm.gathered import ImplicitGemm
 from gpusim.lowering.gemm.plan import GemmPlan
 from gpusim.lowering.gemm.winograd import FUSED_FRACTION, FusedWinograd
 from gpusim.lowering.totals import Totals
@@ -18,41 +18,41 @@ from gpusim.workloads.gemm import Gemm
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionPlan:
-    """A convolution as a product that kernels for matrix multiplication compute."""
+    """A convolution as a GEMM, with launches before and after it."""
 
     operator: Convolution
-    product: GemmPlan
+    gemm: GemmPlan
     before: tuple[Transform, ...] = ()
     after: tuple[Transform, ...] = ()
 
     @property
     def name(self) -> str:
-        """The product's kernel, as a profiler shows it."""
-        return self.product.name
+        """The GEMM's kernel, as a profiler shows it."""
+        return self.gemm.name
 
     @property
     def split_k(self) -> int:
-        return self.product.split_k
+        return self.gemm.split_k
 
     @property
     def grid(self) -> Grid:
-        return self.product.grid
+        return self.gemm.grid
 
     @property
     def instruction(self) -> Instruction:
         """That multiplies."""
-        return self.product.instruction
+        return self.gemm.instruction
 
     @property
     def useful_fraction(self) -> float:
         """Multiply-adds of the convolution over those that are executed; the rest pads tiles and channels."""
-        return self.operator.flops / 2 / self.product.main.fma
+        return self.operator.flops / 2 / self.gemm.main.fma
 
     @property
     def products_fraction(self) -> float:
         """Multiply-adds of the algorithm over those of a direct convolution, as far as outputs fill its tiles."""
-        match self.product.operator:
-            case Convolution() | ImplicitProduct():
+        match self.gemm.operator:
+            case Convolution() | ImplicitGemm():
                 return 1.0
             case FusedWinograd():
                 return FUSED_FRACTION
@@ -63,4 +63,4 @@ class ConvolutionPlan:
     def totals(self) -> tuple[Totals, ...]:
         """What each launch comes to."""
         before, after = (tuple(one.totals for one in those) for those in (self.before, self.after))
-        return (*before, *self.product.totals, *after)
+        return (*before, *self.gemm.totals, *after)

@@ -1,7 +1,7 @@
 """Filters of one tap: a matrix multiplication for each image, of kernels that know nothing of images.
 
 cuDNN 8 runs them on kernels of cuBLAS and CUTLASS where the pixels of an image are contiguous and aligned: profiles of
-ResNet-50 on V100 and A100 have a grid of as many products as images, and reduce_wgrad_nchw_helper after those of the
+ResNet-50 on V100 and A100 have a grid of as many GEMMs as images, and reduce_wgrad_nchw_helper after those of the
 gradient of the filters.
 """
 
@@ -22,24 +22,24 @@ ALIGNED = 4
 
 
 def is_pointwise(operator: Convolution) -> bool:
-    """Whether a convolution is a product of whole images, stored channel by channel."""
+    """Whether a convolution is a GEMM of whole images, stored channel by channel."""
     shape = operator.shape
     plain = (shape.filter_h, shape.filter_w, *shape.stride, shape.groups, *shape.pad) == (1, 1, 1, 1, 1, 0, 0)
     return plain and operator.layout == "nchw" and shape.height * shape.width % ALIGNED == 0
 
 
-def products_of_images(around: Surroundings, operator: Convolution) -> tuple[Gemm, Form]:
-    """A product for each image, and what adds them up where they are of the gradient of the filters."""
+def gemms_of_images(around: Surroundings, operator: Convolution) -> tuple[Gemm, Form]:
+    """A GEMM for each image, and what adds them up where they are of the gradient of the filters."""
     shape, dtype = operator.shape, operator.dtype
     pixels, channels, filters = shape.height * shape.width, shape.channels, shape.filters
     if operator.op != "conv_bwd_weights":
         forward = operator.op == "conv_fwd"
         read, written = (channels, filters) if forward else (filters, channels)
         layout = "nn" if forward else "nt"
-        product = Gemm(pixels, written, read, dtype, batch=shape.images, layout=layout, order="column")
-        return product, Form(product, (), ())
-    product = Gemm(channels, filters, pixels, dtype, batch=shape.images, layout="tn", order="column")
-    return product, Form(product, (), (_sum(around, shape.images, channels * filters, dtype.bits / 8),))
+        gemm = Gemm(pixels, written, read, dtype, batch=shape.images, layout=layout, order="column")
+        return gemm, Form(gemm, (), ())
+    gemm = Gemm(channels, filters, pixels, dtype, batch=shape.images, layout="tn", order="column")
+    return gemm, Form(gemm, (), (_sum(around, shape.images, channels * filters, dtype.bits / 8),))
 
 
 def _sum(around: Surroundings, images: int, elements: int, element_bytes: float) -> Transform:

@@ -1,4 +1,4 @@
-"""Launches around a product: other layouts and types of its tensors, tables of offsets, zeros.
+"""Launches around a GEMM: other layouts and types of its tensors, tables of offsets, zeros.
 
 cuDNN's kernels nchwToNhwcKernel and nhwcToNchwKernel transpose squares of channels and pixels through shared memory;
 every image has squares of its own, and so has every filter.
@@ -24,7 +24,7 @@ from gpusim.units import ceil_div, us_of_cycles
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """A launch that moves tensors to where the product wants them, or from where it leaves them."""
+    """A launch that moves tensors to where the GEMM wants them, or from where it leaves them."""
 
     lowered: Lowered
     totals: Totals
@@ -44,9 +44,9 @@ class Stack:
     """Of one channel of one."""
     element_bytes: float
     padded_channels: int
-    """Channels that are there after a transposition, or were before: zeros fill up what the product reads."""
+    """Channels that are there after a transposition, or were before: zeros fill up what the GEMM reads."""
     kernel_bytes: float | None = None
-    """Of an element as the product has it, if that is another type [B]."""
+    """Of an element as the GEMM has it, if that is another type [B]."""
 
     @property
     def size_bytes(self) -> float:
@@ -59,7 +59,7 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Where launches around a product run."""
+    """Where launches around a GEMM run."""
 
     gpu: Gpu
     kernels: ConvolutionTransforms
@@ -72,8 +72,8 @@ class Surroundings:
         """Where the launch after one of them runs."""
         return replace(self, dirty_bytes=one.dirty_bytes)
 
-    def after_product(self, written_bytes: float) -> Surroundings:
-        """Where the launch after a product runs, which read about as much as it wrote."""
+    def after_gemm(self, written_bytes: float) -> Surroundings:
+        """Where the launch after a GEMM runs, which read about as much as it wrote."""
         return replace(self, dirty_bytes=left_dirty_bytes(self.gpu, written_bytes, written_bytes))
 
     def setup(self, kernel: TransformKernel) -> Compute:
@@ -127,13 +127,13 @@ class Surroundings:
         return self._passed("convertTensor_kernel", grid, kernel, (stack.padded_bytes, stack.size_bytes))
 
     def offsets(self, name: str, pixels_of_image: int) -> Transform:
-        """A table of the offsets of an image's pixels, which the product looks up."""
+        """A table of the offsets of an image's pixels, which the GEMM looks up."""
         kernel = self.kernels.offsets
         grid = Grid(ceil_div(pixels_of_image, kernel.threads.value))
         return self._passed(name, grid, kernel, (0.0, 4.0 * pixels_of_image))
 
     def zeros(self, size_bytes: float) -> Transform:
-        """A result that the product writes a part of, or adds to, is cleared before."""
+        """A result that the GEMM writes a part of, or adds to, is cleared before."""
         kernel = self.kernels.clearing
         grid = Grid(ceil_div(math.ceil(size_bytes), kernel.threads.value * kernel.bytes_per_thread.value))
         written = size_bytes / (grid.ctas * self.warps(kernel))

@@ -2,7 +2,7 @@
 
 Outputs of 4 x 4 pixels under a filter of 3 x 3 take 36 products rather than 144 (Lavin and Gray, arXiv:1509.09308).
 cuDNN's kernels winogradForwardData4x4, winogradForwardFilter4x4 and winogradForwardOutput4x4, and those of the
-gradient of the filters, stand around a batch of 36 products of cuBLAS in profiles of V100, T4 and 2080 Ti: a thread
+gradient of the filters, stand around a batch of 36 GEMMs of cuBLAS in profiles of V100, T4 and 2080 Ti: a thread
 for each tile of 6 x 6, a CTA for 16 images and 4 x 4 of their tiles, or for 32 filters and 8 channels.
 """
 
@@ -34,7 +34,7 @@ IMAGES = 16
 ROW_OF_TILES = 4
 """Tiles of an image that a CTA takes, each way."""
 FILTERS, CHANNELS = 32, 8
-"""Of a CTA that transforms filters for products in a batch; four channels for those in one kernel."""
+"""Of a CTA that transforms filters for GEMMs in a batch; four channels for those in one kernel."""
 
 
 class _Tensor(NamedTuple):
@@ -55,7 +55,7 @@ def serves(operator: Convolution) -> bool:
 
 
 def unfused(around: Surroundings, operator: Convolution) -> tuple[Gemm, Form]:
-    """The 36 products of a convolution, and the transforms around them."""
+    """The 36 GEMMs of a convolution, and the transforms around them."""
     shape, dtype = operator.shape, operator.dtype
     forward, backward = operator.op == "conv_fwd", operator.op == "conv_bwd_inputs"
     rows, columns = (shape.height, shape.width) if backward else shape.output
@@ -82,20 +82,20 @@ def unfused(around: Surroundings, operator: Convolution) -> tuple[Gemm, Form]:
     before = images(shape.channels, shape.height * shape.width)
     after = images(shape.filters, shape.output[0] * shape.output[1])
     if not forward and not backward:
-        product = Gemm(shape.channels, shape.filters, tiles, dtype, batch=VALUES, layout="nt", order="column")
+        gemm = Gemm(shape.channels, shape.filters, tiles, dtype, batch=VALUES, layout="nt", order="column")
         data = transform(around, "WgradData", of_tiles, shape.channels, before, transformed(shape.channels))
         delta = transform(around.after(data), "WgradDelta", of_tiles, shape.filters, after, transformed(shape.filters))
-        around = around.after_product(transformed_filters.size_bytes)
+        around = around.after_gemm(transformed_filters.size_bytes)
         output = transform(around, "WgradOutput", of_filters, 1, transformed_filters, filters)
-        return product, Form(product, (data, delta), (output,))
+        return gemm, Form(gemm, (data, delta), (output,))
     read, written = (shape.channels, shape.filters) if forward else (shape.filters, shape.channels)
     source, result = (before, after) if forward else (after, before)
-    product = Gemm(tiles, written, read, dtype, batch=VALUES, layout="nn", order="column")
+    gemm = Gemm(tiles, written, read, dtype, batch=VALUES, layout="nn", order="column")
     data = transform(around, "ForwardData", of_tiles, read, source, transformed(read))
     filter_ = transform(around.after(data), "ForwardFilter", of_filters, 1, filters, transformed_filters)
-    around = around.after_product(transformed(written).size_bytes)
+    around = around.after_gemm(transformed(written).size_bytes)
     output = transform(around, "ForwardOutput", of_tiles, written, transformed(written), result)
-    return product, Form(product, (data, filter_), (output,))
+    return gemm, Form(gemm, (data, filter_), (output,))
 
 
 def fused(around: Surroundings, operator: Convolution) -> Form:

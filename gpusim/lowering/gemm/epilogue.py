@@ -52,8 +52,8 @@ include/cutlass/epilogue/threadblock/output_tile_thread_map.h, RowArrangement::k
 COMPLETING_GENERATIONS = 2.0
 """Generations of CTAs whose results L2 has to hold until others have stored the rest of a sector.
 
-Assumed: NeuSight's V100 products with k below 12 take the time of sectors that are read, and one generation of theirs
-stores 0.98 of what L2 holds; its A100 products do not, and store 0.4.
+Assumed: NeuSight's V100 GEMMs with k below 12 take the time of sectors that are read, and one generation of theirs
+stores 0.98 of what L2 holds; its A100 GEMMs do not, and store 0.4.
 """
 
 

@@ -28,7 +28,7 @@ class Additions(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ImplicitProduct:
+class ImplicitGemm:
     """A convolution as the kernels of a family multiply it."""
 
     convolution: Convolution
@@ -85,7 +85,7 @@ class ImplicitProduct:
 
 
 class Gathered(NamedTuple):
-    """A column-major product for each group of a convolution."""
+    """A column-major GEMM for each group of a convolution."""
 
     a: Operand
     b: Operand
@@ -111,22 +111,22 @@ class _Images(NamedTuple):
     """That come from memory, once each."""
 
 
-def gathered(operator: Convolution | ImplicitProduct) -> Gathered:
-    """The product of a convolution's group."""
+def gathered(operator: Convolution | ImplicitGemm) -> Gathered:
+    """The GEMM of a convolution's group."""
     if isinstance(operator, Convolution):
         return _gathered(operator, operator.layout)
     if operator.scatters:
         return _scattered_gradient(operator.convolution)
-    product = _gathered(operator.convolution, operator.gradients)
+    operands = _gathered(operator.convolution, operator.gradients)
     if not operator.traits.walks_taps_as_one:
-        return product
+        return operands
     # CUTLASS's IteratorAlgorithm::kFixedChannels: neither k-steps nor tiles begin anew for each tap.
-    a, b = (replace(operand, slices=1) for operand in (product.a, product.b))
-    return product._replace(a=a, b=b, slices=1)
+    a, b = (replace(operand, slices=1) for operand in (operands.a, operands.b))
+    return operands._replace(a=a, b=b, slices=1)
 
 
 def _gathered(convolution: Convolution, gradients: str) -> Gathered:
-    """The product in the layout of the images, and of the results' gradient."""
+    """The GEMM in the layout of the images, and of the results' gradient."""
     match convolution.op:
         case "conv_bwd_weights":
             return _filter_gradient(convolution, gradients)

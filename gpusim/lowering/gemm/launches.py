@@ -21,7 +21,7 @@ RESULT = "C"
 
 
 def lower(planned: GemmPlan) -> tuple[Launch, ...]:
-    """The launches of a plan, in order: the product, and the reduction of its partial sums where that is a kernel."""
+    """The launches of a plan, in order: the GEMM, and the reduction of its partial sums where that is a kernel."""
     main, *reductions = planned.schedules
     stored = PARTIAL_SUMS if reductions else RESULT
     launches = [_launch(main, _roles(planned.kernel, main, stored), stored)]
@@ -30,7 +30,7 @@ def lower(planned: GemmPlan) -> tuple[Launch, ...]:
 
 
 def lower_tiles(gpu: Gpu, planned: GemmPlan) -> tuple[Launch, ...]:
-    """As :func:`lower`, with each CTA at an edge of the product as it is, where that holds the mean of all."""
+    """As :func:`lower`, with each CTA at an edge of the GEMM as it is, where that holds the mean of all."""
     launch, *others = lower(planned)
     schedules = tile_schedules(gpu, planned)
     if len(schedules) == 1:
@@ -71,7 +71,7 @@ def _result(schedule: Schedule, stored: str) -> Tensor:
 
 def _launch(schedule: Schedule, roles: tuple[Role, ...], stored: str) -> Launch:
     moved = schedule.traffic
-    # The traffic of a product is known in all: each operand has its part in it.
+    # The traffic of a GEMM is known in all: each operand has its part in it.
     loaded = tuple(
         Tensor(
             block.tensor,

@@ -19,10 +19,10 @@ from gpusim.launch import Grid
 from gpusim.library.catalogue import Kernel, SplitKMode
 from gpusim.lowering.columns import Array, Columns, share
 from gpusim.lowering.gemm.epilogue import c_passes, epilogue_of, store_passes, write_costs
-from gpusim.lowering.gemm.gathered import ImplicitProduct
+from gpusim.lowering.gemm.gathered import ImplicitGemm
 from gpusim.lowering.gemm.k_step import k_steps_of
 from gpusim.lowering.gemm.kernel_table import KernelTable, resources_of, table_of
-from gpusim.lowering.gemm.problem import Problems, Product, Tiles, pieces_of, problem_of
+from gpusim.lowering.gemm.problem import GemmOperator, Problems, Tiles, pieces_of, problem_of
 from gpusim.lowering.gemm.schedule import KStep, Schedule
 from gpusim.lowering.gemm.split_k import partners, partners_at_once, reductions
 from gpusim.lowering.locality import Panels, Traffic, survival_fraction, traffic, wave_panels
@@ -34,9 +34,9 @@ from gpusim.workloads.convolution import Convolution
 
 @dataclass(frozen=True, slots=True)
 class GemmPlan:
-    """A GEMM on one kernel: its launches in order (a split-K reduction follows the product)."""
+    """A GEMM on one kernel: its launches in order (a split-K reduction follows the GEMM)."""
 
-    operator: Product
+    operator: GemmOperator
     kernel: Kernel
     mode: SplitKMode
     schedules: tuple[Schedule, ...]
@@ -71,19 +71,19 @@ class GemmPlan:
 
     @property
     def useful_fraction(self) -> float:
-        """Multiply-adds of the product over those that are executed; the rest pads tiles."""
+        """Multiply-adds of the GEMM over those that are executed; the rest pads tiles."""
         return self.operator.flops / 2 / self.main.fma
 
     @property
     def _fma_on_data(self) -> float:
-        """Multiply-adds of the product, those of pixels beyond an image left out: these are zeros.
+        """Multiply-adds of the GEMM, those of pixels beyond an image left out: these are zeros.
 
-        CTAs that add to the pixels that a tap reaches have a product for each of the others too.
+        CTAs that add to the pixels that a tap reaches have a GEMM for each of the others too.
         """
         match self.operator:
             case Convolution() as convolution:
                 return convolution.multiply_adds
-            case ImplicitProduct(convolution=convolution, scatters=False):
+            case ImplicitGemm(convolution=convolution, scatters=False):
                 return convolution.multiply_adds
         return self.operator.flops / 2
 
@@ -134,7 +134,7 @@ class GemmPlans:
     problems: Problems
     choices: Choices
     main: Columns[Schedule]
-    """The product of each row."""
+    """The GEMM of each row."""
     reductions: tuple[tuple[Array, Columns[Schedule]], ...]
     """Second kernels: the rows that have them, and those rows' reductions."""
     chosen_for: Problems
@@ -148,7 +148,7 @@ class GemmPlans:
             counts[rows] += 1
         return counts
 
-    def plan(self, operator: Product, row: int) -> GemmPlan:
+    def plan(self, operator: GemmOperator, row: int) -> GemmPlan:
         """The plan of a row, which is a choice for ``operator``."""
         number = self.choices.kernel.item(row)
         kernel, table = self.table.kernels[number], self.table
@@ -161,7 +161,12 @@ class GemmPlans:
 
 
 def plan(
-    gpu: Gpu, operator: Product, kernel: Kernel, split_k: int = 1, mode: SplitKMode = "in_kernel", warm: bool = False
+    gpu: Gpu,
+    operator: GemmOperator,
+    kernel: Kernel,
+    split_k: int = 1,
+    mode: SplitKMode = "in_kernel",
+    warm: bool = False,
 ) -> GemmPlan:
     """Schedule a workload on one kernel.
 
@@ -176,7 +181,9 @@ def plan(
     return plans(gpu, [(operator, kernel, split_k, mode)], warm=warm)[0]
 
 
-def plans(gpu: Gpu, chosen: Sequence[tuple[Product, Kernel, int, SplitKMode]], *, warm: bool = False) -> list[GemmPlan]:
+def plans(
+    gpu: Gpu, chosen: Sequence[tuple[GemmOperator, Kernel, int, SplitKMode]], *, warm: bool = False
+) -> list[GemmPlan]:
     """As :func:`plan`, of workloads that differ in nothing but their sizes, each with its kernel, split and mode.
 
     Raises:
@@ -246,7 +253,7 @@ def tile_schedules(gpu: Gpu, planned: GemmPlan) -> tuple[Schedule, ...]:
 def _schedules(
     table: KernelTable, problems: Problems, choices: Choices, *, warm: bool, edges: Array | None = None
 ) -> Columns[Schedule]:
-    """The products, without the names of kernels.
+    """The GEMMs, without the names of kernels.
 
     Args:
         problems: one for each choice.
@@ -344,7 +351,7 @@ def _traffic(
     operands = problems.operands
     concurrent_ctas = gpu.sm.count * kernels.occupancy.ctas
     of_product = tiles.counts[0] * tiles.counts[1]
-    # Splits of k are launched a whole plane of tiles apart, as the products of a batch are, and read k ranges of their
+    # Splits of k are launched a whole plane of tiles apart, as the GEMMs of a batch are, and read k ranges of their
     # own.
     planes = tiles.batch * tiles.split_k
     wave_tiles = np.minimum(of_product, concurrent_ctas)

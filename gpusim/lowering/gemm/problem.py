@@ -1,7 +1,7 @@
-"""A product as the library computes it.
+"""A GEMM as the library computes it.
 
-Libraries see column-major matrices, so a row-major product C = A B runs as C' = B' A': its n becomes the library's m. A
-convolution is such a product too, of matrices that are never formed (:mod:`gpusim.lowering.gemm.gathered`).
+Libraries see column-major matrices, so a row-major GEMM C = A B runs as C' = B' A': its n becomes the library's m. A
+convolution is such a GEMM too, of matrices that are never formed (:mod:`gpusim.lowering.gemm.gathered`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from gpusim.lowering.columns import Array
-from gpusim.lowering.gemm.gathered import Additions, Gathered, ImplicitProduct, gathered
+from gpusim.lowering.gemm.gathered import Additions, Gathered, ImplicitGemm, gathered
 from gpusim.lowering.gemm.winograd import PRODUCTS_PER_PIXEL, FusedWinograd, winograd_operands
 from gpusim.lowering.operand import Operand, Operands
 from gpusim.numbers.formats import FORMATS, Dtype
@@ -21,7 +21,7 @@ from gpusim.units import ceil_div
 from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
 
-Product = Gemm | Convolution | ImplicitProduct | FusedWinograd
+GemmOperator = Gemm | Convolution | ImplicitGemm | FusedWinograd
 """Operators that a kernel for matrix multiplication computes."""
 
 EXACT_SIZE = 2**43
@@ -34,7 +34,7 @@ ROUNDED_PARTIAL_SUMS = ("fp16", "bf16")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A column-major product of m x n x k."""
+    """A column-major GEMM of m x n x k."""
 
     m: int
     n: int
@@ -74,14 +74,14 @@ class Problem:
 
 
 @lru_cache(maxsize=256)
-def problem_of(operator: Product) -> Problem:
+def problem_of(operator: GemmOperator) -> Problem:
     """Column-major view of a workload."""
     match operator:
         case Gemm():
             return _of_gemm(operator)
         case Convolution():
             return _of_convolution(gathered(operator), operator.dtype, operator.dtype)
-        case ImplicitProduct():
+        case ImplicitGemm():
             problem = _of_convolution(gathered(operator), operator.dtype, operator.result)
             split_k, longest_k = operator.parts_of_k
             return replace(problem, split_k=split_k, longest_k=longest_k, additions=operator.additions)
@@ -89,25 +89,25 @@ def problem_of(operator: Product) -> Problem:
             return _of_winograd(operator)
 
 
-def _of_convolution(product: Gathered, dtype: Dtype, result: Dtype) -> Problem:
+def _of_convolution(operands: Gathered, dtype: Dtype, result: Dtype) -> Problem:
     return Problem(
-        m=product.a.rows,
-        n=product.b.rows,
-        k=product.a.k,
-        batch=product.groups,
-        swapped=product.swapped,
-        a=product.a,
-        b=product.b,
+        m=operands.a.rows,
+        n=operands.b.rows,
+        k=operands.a.k,
+        batch=operands.groups,
+        swapped=operands.swapped,
+        a=operands.a,
+        b=operands.b,
         output_bits=result.bits,
         accumulator_bits=FORMATS[dtype.default_accumulate].bits,
         partial_bits=FORMATS[dtype.default_accumulate].bits,
-        k_slices=product.slices,
+        k_slices=operands.slices,
     )
 
 
-def _of_winograd(product: FusedWinograd) -> Problem:
-    pixels, filters = winograd_operands(product)
-    bits = FORMATS[product.dtype.default_accumulate].bits
+def _of_winograd(winograd: FusedWinograd) -> Problem:
+    pixels, filters = winograd_operands(winograd)
+    bits = FORMATS[winograd.dtype.default_accumulate].bits
     # What is stored of the products of a pixel is their sum.
     return Problem(
         m=pixels.rows,
@@ -117,7 +117,7 @@ def _of_winograd(product: FusedWinograd) -> Problem:
         swapped=False,
         a=pixels,
         b=filters,
-        output_bits=product.dtype.bits // PRODUCTS_PER_PIXEL,
+        output_bits=winograd.dtype.bits // PRODUCTS_PER_PIXEL,
         accumulator_bits=bits,
         partial_bits=bits,
     )
@@ -156,7 +156,7 @@ def _of_gemm(gemm: Gemm) -> Problem:
 def partial_sums(gemm: Gemm) -> str:
     """Format in which partial sums are stored, where a second kernel adds them up: the result's if that has 16 bits.
 
-    cuBLAS launches ``splitKreduce_kernel<32, 16, int, __half, __half, float, __half, ...>`` for such products, in BF16
+    cuBLAS launches ``splitKreduce_kernel<32, 16, int, __half, __half, float, __half, ...>`` for such GEMMs, in BF16
     alike (profiles of a T4, A100 and H100). The first of these types is that of the kernel's first pointer, through
     which its loop loads (compiled code of cuBLAS 11.11).
     """

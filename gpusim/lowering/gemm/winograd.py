@@ -46,9 +46,9 @@ class FusedWinograd:
         return round(self.convolution.flops * FUSED_FRACTION)
 
 
-def winograd_operands(product: FusedWinograd) -> tuple[Operand, Operand]:
-    """Pixels, and transformed filters; rows and columns of the tiles of a product over channels."""
-    convolution = product.convolution
+def winograd_operands(winograd: FusedWinograd) -> tuple[Operand, Operand]:
+    """Pixels, and transformed filters; rows and columns of the tiles of a GEMM over channels."""
+    convolution = winograd.convolution
     shape, backward = convolution.shape, convolution.op == "conv_bwd_inputs"
     rows, columns = (shape.height, shape.width) if backward else shape.output
     read, written = (shape.filters, shape.channels) if backward else (shape.channels, shape.filters)
