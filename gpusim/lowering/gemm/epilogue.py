@@ -163,14 +163,16 @@ def _run_passes(gpu: Gpu, kernels: Any, problems: Problems, result_bytes: Array)
     width = store_width_bytes(kernels, problems, result_bytes)
     run_bytes = np.minimum(gpu.sm.warp_size * width, np.minimum(WIDEST_RUN_BYTES, kernels.tile[0] * result_bytes))
     run_bytes = np.where(kernels.results.stores_elements, gpu.sm.warp_size * result_bytes, run_bytes)
-    torn = np.where(
-        kernels.results.stores_elements | (kernels.loop.vector_bytes > 0), _torn_share(problems, result_bytes), 0.0
+    misaligned = np.where(
+        kernels.results.stores_elements | (kernels.loop.vector_bytes > 0),
+        _misaligned_fraction(problems, result_bytes),
+        0.0,
     )
-    return np.asarray(1.0 + torn * SECTOR_BYTES / run_bytes)
+    return np.asarray(1.0 + misaligned * SECTOR_BYTES / run_bytes)
 
 
-def _torn_share(problems: Problems, result_bytes: Array) -> Array:
-    """Share of the runs that begin within a sector."""
+def _misaligned_fraction(problems: Problems, result_bytes: Array) -> Array:
+    """Part of the runs that begin within a sector (0 to 1)."""
     return 1.0 - access_bytes(problems.m * result_bytes, SECTOR_BYTES) / SECTOR_BYTES
 
 
@@ -184,10 +186,12 @@ def write_costs(gpu: Gpu, kernels: Any, problems: Problems, result_bytes: Array,
         stored_bytes: by the CTAs that are resident.
     """
     kept = survival_fractions(COMPLETING_GENERATIONS * stored_bytes, gpu.l2.capacity_bytes * gpu.l2.usable_fraction)
-    torn = (
-        0.0 if problems.reads_c else np.where(kernels.results.stores_elements, _torn_share(problems, result_bytes), 0.0)
+    misaligned = (
+        0.0
+        if problems.reads_c
+        else np.where(kernels.results.stores_elements, _misaligned_fraction(problems, result_bytes), 0.0)
     )
-    filled_bytes = torn * (1.0 - kept) * (gpu.l2.fetch_bytes + gpu.dram.activation_bytes)
+    filled_bytes = misaligned * (1.0 - kept) * (gpu.l2.fetch_bytes + gpu.dram.activation_bytes)
     return np.asarray(gpu.dram.mixed_write_cost + filled_bytes / (gpu.sm.warp_size * result_bytes))
 
 

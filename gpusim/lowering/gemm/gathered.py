@@ -38,7 +38,7 @@ class ImplicitGemm:
     """Layout of the results' gradient that the filters' is computed from."""
 
     @property
-    def scatters(self) -> bool:
+    def atomic_scatter(self) -> bool:
         """Products of the images' gradient for each tap are added to the pixels that it reaches."""
         return self.traits.algorithm == "atomic_scatter"
 
@@ -64,7 +64,7 @@ class ImplicitGemm:
     @property
     def additions(self) -> Additions | None:
         """None: each result is one product's."""
-        if not self.scatters:
+        if not self.atomic_scatter:
             return None
         shape, element_bytes = self.convolution.shape, self.dtype.bits / 8
         pixels = shape.images * len(set(shape.rows_read)) * shape.width
@@ -115,7 +115,7 @@ def gathered(operator: Convolution | ImplicitGemm) -> Gathered:
     """The GEMM of a convolution's group."""
     if isinstance(operator, Convolution):
         return _gathered(operator, operator.layout)
-    if operator.scatters:
+    if operator.atomic_scatter:
         return _scattered_gradient(operator.convolution)
     operands = _gathered(operator.convolution, operator.gradients)
     if not operator.traits.walks_taps_as_one:

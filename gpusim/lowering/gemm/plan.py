@@ -83,7 +83,7 @@ class GemmPlan:
         match self.operator:
             case Convolution() as convolution:
                 return convolution.multiply_adds
-            case ImplicitGemm(convolution=convolution, scatters=False):
+            case ImplicitGemm(convolution=convolution, atomic_scatter=False):
                 return convolution.multiply_adds
         return self.operator.flops / 2
 
