@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from gpusim.cli.console import emit_predictions, progress_bar, refuse_inconsistent, refuse_oversize
+from gpusim.cli.console import emit_predictions, progress_bar, refuse_inconsistent, refuse_out_of_memory
 from gpusim.cli.options import (
+    AllowOomOption,
     ArchsOption,
     FormatOption,
     JobsOption,
     NoCacheOption,
-    OversizeOption,
     SimulationOptions,
     SpecOptions,
     complete_dtype,
@@ -48,7 +48,7 @@ def attention(
     simulation: SimulationOptions,
     spec: SpecOptions,
     kernel: Annotated[str | None, typer.Option(metavar="NAME", help="Use this kernel.")] = None,
-    allow_oversize: OversizeOption = False,
+    allow_oom: AllowOomOption = False,
     jobs: JobsOption = None,
     no_cache: NoCacheOption = False,
     output: FormatOption = "table",
@@ -74,5 +74,5 @@ def attention(
     with progress_bar("attention") as progress:
         results = predict_grid([one.case for one in cases], service_of(jobs, no_cache=no_cache), progress)
     emit_predictions(output, results, [one.values for one in cases], explain=False)
-    refuse_oversize([result.fits for result in results], "attention", allowed=allow_oversize)
+    refuse_out_of_memory([result.fits for result in results], "attention", allowed=allow_oom)
     refuse_inconsistent(sum(not result.consistent for result in results), len(results))

@@ -281,12 +281,12 @@ def report_inconsistent(count: int, total: int) -> None:
         print(f"gpusim: {which} a bound of the same GPU (see the notes); do not use it", file=sys.stderr)
 
 
-def refuse_oversize(fits: Sequence[bool], what: str, *, allowed: bool) -> None:
+def refuse_out_of_memory(fits: Sequence[bool], what: str, *, allowed: bool) -> None:
     """End with status 1 where an operator that was not meant to be so large does not fit."""
     oversize = len(fits) - sum(fits)
     if oversize and not allowed:
         which = f"{oversize} of {len(fits)} {what}s" if len(fits) > 1 else f"the {what}"
-        print(f"gpusim: {which} would not fit into the GPU's memory; --allow-oversize accepts that", file=sys.stderr)
+        print(f"gpusim: {which} would not fit into the GPU's memory; --allow-oom accepts that", file=sys.stderr)
         raise typer.Exit(1)
 
 

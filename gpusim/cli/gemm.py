@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from gpusim.cli.console import emit_predictions, progress_bar, refuse_inconsistent, refuse_oversize
+from gpusim.cli.console import emit_predictions, progress_bar, refuse_inconsistent, refuse_out_of_memory
 from gpusim.cli.options import (
+    AllowOomOption,
     ArchsOption,
     FormatOption,
     JobsOption,
     KernelOptions,
     NoCacheOption,
-    OversizeOption,
     SimulationOptions,
     SpecOptions,
     StorageOptions,
@@ -35,7 +35,7 @@ def gemm(
     simulation: SimulationOptions,
     spec: SpecOptions,
     explain: Annotated[bool, typer.Option("--explain", help="List the kernels considered, by estimated time.")] = False,
-    allow_oversize: OversizeOption = False,
+    allow_oom: AllowOomOption = False,
     jobs: JobsOption = None,
     no_cache: NoCacheOption = False,
     output: FormatOption = "table",
@@ -57,5 +57,5 @@ def gemm(
     with progress_bar("gemm") as progress:
         results = predict_grid([one.case for one in cases], service_of(jobs, no_cache=no_cache), progress)
     emit_predictions(output, results, [one.values for one in cases], explain=explain)
-    refuse_oversize([result.fits for result in results], "product", allowed=allow_oversize)
+    refuse_out_of_memory([result.fits for result in results], "product", allowed=allow_oom)
     refuse_inconsistent(sum(not result.consistent for result in results), len(results))

@@ -69,7 +69,7 @@ NoCacheOption = Annotated[
 ]
 
 
-OversizeOption = Annotated[bool, typer.Option("--allow-oversize", help="Accept what does not fit into device memory.")]
+AllowOomOption = Annotated[bool, typer.Option("--allow-oom", help="Accept what does not fit into device memory.")]
 
 
 def service_of(jobs: int | None, cluster: str = "", *, no_cache: bool = False) -> Service:

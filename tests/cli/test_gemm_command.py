@@ -107,11 +107,11 @@ def test_a_product_that_does_not_fit_ends_with_status_1_unless_it_is_meant(ask: 
     question = ("--arch", "t4", "-m", "400000", "-n", "400000", "-k", "400000", "--detail", "bound", "--format", "json")
     status, out, err = ask(*question)
     assert (status, json.loads(out)["fits"]) == (1, False)
-    assert err == "gpusim: the product would not fit into the GPU's memory; --allow-oversize accepts that\n"
-    status, out, err = ask(*question, "--allow-oversize")
+    assert err == "gpusim: the product would not fit into the GPU's memory; --allow-oom accepts that\n"
+    status, out, err = ask(*question, "--allow-oom")
     assert (status, err) == (0, "")
     assert json.loads(out)["notes"]
-    _, out, _ = ask("--arch", "t4", "-m", "512,400000", *question[4:-2], "--allow-oversize")
+    _, out, _ = ask("--arch", "t4", "-m", "512,400000", *question[4:-2], "--allow-oom")
     assert out.count(" 400000x400000x400000  A, B and C do not fit into device memory") == 1
 
 
