@@ -8,7 +8,7 @@ import sys
 from gpusim.files.interrupts import stopping_signals
 
 NEW_OBJECTS = 200_000
-"""Between two searches for cycles of garbage: imports make 60,000, and none of them is garbage."""
+"""Objects made between two garbage collections: imports make 60,000, and none of them is garbage."""
 
 
 def main() -> None:

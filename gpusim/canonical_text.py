@@ -80,7 +80,7 @@ def _fields(kind: type) -> tuple[str, ...]:
 
 
 class _Spellers(dict[type, Spell]):
-    """By class, found when a value of the class is first written."""
+    """How values are written, by their class; an entry is made when a value of the class is first written."""
 
     def __missing__(self, kind: type) -> Spell:
         return self.setdefault(kind, _speller(kind))

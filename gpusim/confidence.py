@@ -30,10 +30,10 @@ EDGES = (16, 128, 1024)
 LEAST_ROWS = 5
 """Measured GEMMs of a kind that span a range: fewer leave holes in it, and would be rows of a table."""
 UNTESTED = 1.5
-"""By how much the errors of rows widen where no source and no board could be left out [assumed; those of the other
+"""Factor by which the errors of rows widen where no source and no board could be left out [assumed; those of the other
 architectures are 1.0 to 1.6 times as wide, of long kernels on V100's Tensor Cores 2.3]."""
 BEYOND = 2.0
-"""By how much the errors of a source or a board that was left out widen beyond what was measured [assumed]."""
+"""Factor by which the errors of a source or a board that was left out widen beyond what was measured [assumed]."""
 UNKNOWN = math.log(1.5)
 """Logarithm of the error that is assumed of what no fit has tested: other operators, and specs without a fit."""
 SAME_RATE = {Dtype.FP16: Dtype.BF16, Dtype.BF16: Dtype.FP16}
@@ -97,9 +97,9 @@ class Confidence(Record):
     fit: str
     """The command, its date and its data."""
     rows_left_out: tuple[ErrorRange, ...]
-    """By fits without a third of the rows each."""
+    """Errors of rows, predicted by fits without a third of the rows each."""
     groups_left_out: tuple[ErrorRange, ...]
-    """By fits without a source or a board; none where nothing else was measured."""
+    """Errors of sources and boards, predicted by fits without them; none where nothing else was measured."""
     measured: tuple[MeasuredRange, ...]
 
     def evidence(self, board: str, gemm: Gemm) -> Evidence:

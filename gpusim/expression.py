@@ -47,7 +47,7 @@ SIZES = Grammar(
     "4 * hidden",
     2**48,  # more elements than any memory holds
 )
-"""Of the sizes of a model."""
+"""Grammar of the sizes of a model."""
 FIGURES = Grammar(
     "figure",
     (int, float),
@@ -57,7 +57,7 @@ FIGURES = Grammar(
     "a100.tflops / v100.tflops",
     1e30,
 )
-"""Of predicted figures; names may have dots."""
+"""Grammar of predicted figures; names may have dots."""
 
 
 def evaluate(text: str, names: Mapping[str, int]) -> int:

@@ -117,7 +117,7 @@ class WarpgroupMma:
 
     instruction: str
     instructions: float
-    """In units of the widest; narrower ones take less of the pipe."""
+    """Instructions in units of the widest one; narrower ones take less of the pipe."""
     operand_bytes: float
     """Shared memory that is read: the warp's share of what its warpgroup reads together [B]."""
     issue_slots: float

@@ -29,7 +29,7 @@ class System:
         return content_hash((self.gpu, self.library.content_hash, self.host, self.confidence))
 
     def values(self) -> dict[str, Any]:
-        """All values as nested mappings: those of the GPU, and of the others below ``library`` and ``host``."""
+        """Values as nested mappings: those of the GPU, and those of library and host below ``library`` and ``host``."""
         library = {
             "heuristic_bias": self.library.heuristic_bias.model_dump(),
             "split_k_search": self.library.split_k_search.model_dump(),
@@ -37,7 +37,7 @@ class System:
         return {**self.gpu.model_dump(), "library": library, "host": self.host.model_dump()}
 
     def with_values(self, values: Iterable[tuple[str, object]]) -> System:
-        """The same system with other values, by key path, which no fit has tested; keys of tables may be new.
+        """This system with other values, by key path, which no fit has tested; keys of tables may be new.
 
         Raises:
             ValueError: a value is out of its range.

@@ -14,7 +14,7 @@ MIB = 2**20
 GIB = 2**30
 
 LARGEST_SIZE = 2**63 - 1
-"""Of batch, m, n and k: the largest that any library takes."""
+"""Largest batch, m, n or k that any library takes."""
 
 US_PER_UNIT: Mapping[str, Fraction] = {
     unit: Fraction(us)

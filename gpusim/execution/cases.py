@@ -121,11 +121,11 @@ class CaseResult(Generic[Kept]):
 
     result: Kept | None
     reason: str
-    """One line; empty where there is a result."""
+    """Why there is no result, in a line of text; empty where there is one."""
     seconds: float
     """Wall time of this prediction."""
     traceback: str = ""
-    """Of an error that is a defect of gpusim; empty where the input is the reason."""
+    """Traceback of an error that is a defect of gpusim; empty where the input is the reason."""
 
     def or_raise(self) -> Kept:
         """The result.

@@ -40,7 +40,7 @@ BUSY_S: Final = 2.0
 USE_RESOLUTION_S: Final = 3600
 """A hit counts as a new use only after this time, so that most hits write nothing."""
 KEPT_FRACTION: Final = 0.98
-"""Of the limit, once it has been exceeded."""
+"""Part of the limit that is kept once the limit has been exceeded (0 to 1)."""
 CHECKSUM_BYTES: Final = 16
 NETWORK_FILE_SYSTEMS: Final = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs", "fuse.sshfs")
 """Beginnings of the names of file systems on which hosts share no memory, as a write-ahead log needs."""
@@ -257,7 +257,7 @@ class Database:
             raise
 
     def _used_bytes(self) -> int:
-        """Of the pages that hold something."""
+        """Size of the pages that hold something [B]."""
         pages, free, size = (
             self._connection.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("page_count", "freelist_count", "page_size")

@@ -40,7 +40,7 @@ class ModelWorkload:
     gpus: int = 1
     parallel: Parallel = "data"
     node: str = ""
-    """Of several GPUs: its name, or that of a GPU that one node holds; empty for the GPU of the system."""
+    """Name of the node of several GPUs, or of a GPU that one node holds; empty for the GPU of the system."""
     arch_path: tuple[Path, ...] = ()
     """Folders in which the node is searched first."""
 

@@ -22,7 +22,7 @@ from gpusim.prediction.results import Result
 from gpusim.system import System
 
 MISSING = -1
-"""In place of the place of a result that is not in the journal."""
+"""Place of a result that is not in the journal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +32,13 @@ class ResultForm(Generic[Kept]):
     keep: Callable[[Result], Kept]
     """A function of a module, called in the process that predicted the result."""
     names: tuple[str, ...]
-    """Of what is kept: part of the key, so that a gpusim that keeps something else predicts again."""
+    """Names of what is kept: part of the key, so that a gpusim that keeps something else predicts again."""
     json: TypeAdapter[CaseResult[Kept]]
     """How the journal writes it."""
 
 
 WHOLE = ResultForm(whole, tuple(item.name for item in fields(Result)), TypeAdapter(CaseResult[Result]))
-"""All of a result."""
+"""The form that keeps the whole result."""
 
 
 class ResumableSweep(Generic[Kept]):

@@ -211,7 +211,7 @@ def decoded(value: bytes) -> LaunchOutcome:
 
 
 _STORES: dict[tuple[int, Place | None], OutcomeStore] = {}
-"""By process: one that was forked may not use the connection of its parent."""
+"""Stores by process: a process that was forked may not use the connection of its parent."""
 
 
 def shared_store(*, disk: bool = True) -> OutcomeStore:

@@ -46,7 +46,7 @@ class SweepSize:
     """How large a sweep is: what has to be known of all its cases before it starts."""
 
     systems: dict[int, System] = field(default_factory=dict)
-    """By identity; many cases share one."""
+    """Systems by identity; many cases share one system."""
     quick: int = 0
     """Cases that take milliseconds."""
     slow: int = 0
@@ -79,11 +79,11 @@ class _Context(Generic[Predicted, Kept]):
     keep: Callable[[Predicted], Kept]
     cache: bool
     compiled: bool
-    """Its launches are simulated by the compiled driver."""
+    """Whether the compiled driver simulates the launches."""
     tolerant: bool
-    """It goes on after defects."""
+    """Whether the sweep goes on after defects."""
     progress: Progress | None = None
-    """Of the simulation of a single case, in this process."""
+    """Called during the simulation of a single case, in this process."""
 
 
 def predict_all(

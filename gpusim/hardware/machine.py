@@ -103,23 +103,23 @@ class Machine:
     issue_per_cycle: float
     """Warp instructions that a sub-partition issues."""
     pipes: tuple[Pipe, ...]
-    """Of each sub-partition."""
+    """Pipes of a sub-partition."""
     mmas: tuple[MmaTiming, ...]
     shared_bytes_per_cycle: float
     """The SM's load/store port, sustained: shared memory, and what arrives from L2."""
     shared_latency_cycles: float
     l2_port_bytes_per_cycle: float
-    """From L2 to one SM."""
+    """What passes from L2 to an SM [B/cycle]."""
     l2_port_write_bytes_per_cycle: float
-    """From one SM to L2."""
+    """What passes from an SM to L2 [B/cycle]."""
     bulk_copy_cycles: float
     """Latency of a bulk copy (TMA) beyond that of a load."""
     l2_bytes_per_cycle: float
-    """Read."""
+    """What L2 reads for all SMs [B/cycle]."""
     l2_write_cost: float
     """Time of a written byte over that of a read one."""
     l2_latency_cycles: float
-    """Of a hit in the partition that the SM reads through."""
+    """Latency of a hit in the partition that the SM reads through."""
     l2_far_cycles: float
     """What a read takes longer that the other partition answers, from its lines or from its half of DRAM."""
     l2_copy_bytes: float
@@ -127,28 +127,28 @@ class Machine:
     l2_fetch_bytes: float
     """Aligned unit that a miss reads from DRAM, into a line of :data:`LINE_BYTES`."""
     dram_bytes_per_cycle: float
-    """Achievable."""
+    """Achievable bandwidth of DRAM [B/cycle]."""
     dram_page_bytes: float
     dram_open_pages: int
-    """One in each bank."""
+    """Pages that are open at once, one in each bank."""
     dram_activation_bytes: float
     """What could be read while a page is opened."""
     dram_page_part_stride_bytes: int
     dram_conflict_stride_bytes: float
     """Pages of rows that lie so far apart along k are closed first."""
     dram_conflict_cost: float
-    """Opening such a page, over one that need not be."""
+    """Cost of opening such a page over that of a page that no other is closed for."""
     dram_latency_cycles: float
-    """Of a line whose home is the near partition."""
+    """Latency of a line whose home is the near partition."""
     tlb_miss_cycles: float
-    """Added while an SM first translates a page."""
+    """Latency added while an SM first translates a page."""
     cta_interval_cycles: float
     """Least time between CTAs that start, on whichever SMs."""
     cta_launch_cycles: float
-    """From a free CTA slot to the first instruction."""
+    """Time from a free CTA slot to the first instruction."""
     limits: SmLimits
     l2_usable_fraction: float = 1.0
-    """Of ``l2_copy_bytes``, what holds lines that SMs read out of step."""
+    """Part of ``l2_copy_bytes`` that holds lines which SMs read out of step (0 to 1)."""
 
     @property
     def l2_held_bytes(self) -> float:

@@ -12,7 +12,7 @@ from gpusim.record import Microseconds, Record
 
 Factor = Annotated[float, Field(ge=0.01, le=100)]
 LongMicroseconds = Annotated[float, Field(ge=0, le=1e6)]
-"""Of a large image, or of a pass: tens of milliseconds."""
+"""Host time of a large image, or of a pass: tens of milliseconds [us]."""
 
 
 class Host(Record):
@@ -39,7 +39,7 @@ class Host(Record):
     )
     call_interval_us: dict[str, Microseconds] = Field(
         default={},
-        description="The same of calls that launch several kernels, by operator, where it is longer [us].",
+        description="Shortest interval between calls that launch several kernels, by operator, where longer [us].",
     )
     operator_dispatch_us: dict[str, Microseconds] = Field(
         description="Host time that CUDA events around a call of a framework's own operator take in, by its kind [us]."

@@ -250,7 +250,7 @@ class SplitKReduction(Entry):
 
     @property
     def threads(self) -> int:
-        """Of a CTA."""
+        """Threads of a CTA."""
         return self.rows.value * self.columns.value
 
 

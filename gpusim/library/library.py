@@ -52,19 +52,19 @@ class HeuristicBias(Record):
     """
 
     simt: Weights = Field(description="Penalty per unit of a feature, kernels on CUDA cores [logarithm of time].")
-    simt_batched: Weights = Field(description="The same of their batched GEMMs, which libraries choose otherwise.")
-    simt_half: Weights = Field(description="The same of kernels on CUDA cores whose operands have 16 bits.")
-    mma: Weights = Field(description="The same of kernels on Tensor Cores that hold operands in registers.")
+    simt_batched: Weights = Field(description="Penalties of batched GEMMs on CUDA cores, which libraries choose apart.")
+    simt_half: Weights = Field(description="Penalties of kernels on CUDA cores whose operands have 16 bits.")
+    mma: Weights = Field(description="Penalties of kernels on Tensor Cores that hold operands in registers.")
     mma_unaligned: Weights = Field(
-        description="The same of their variants for leading dimensions that are not aligned, which load in pieces."
+        description="Penalties of their variants for leading dimensions that are not aligned, which load in pieces."
     )
-    xmma: Weights = Field(description="The same of cuBLAS's xmma kernels, whose tiles lie between powers of two.")
-    wgmma: Weights = Field(description="The same of kernels on Tensor Cores whose warpgroups read shared memory.")
+    xmma: Weights = Field(description="Penalties of cuBLAS's xmma kernels, whose tiles lie between powers of two.")
+    wgmma: Weights = Field(description="Penalties of kernels on Tensor Cores whose warpgroups read shared memory.")
     gemv_kernel_bonus: LogTime = Field(description="Bonus of GEMV kernels over GEMM kernels [logarithm of time].")
 
 
 class SplitKSearch(Record):
-    """Which split-K factors a heuristic considers."""
+    """Split-K factors that a heuristic considers."""
 
     factors: tuple[Annotated[int, Field(ge=2, le=1_024)], ...] = Field(
         strict=False, description="CTAs that may share the k of a tile, in ascending order; one alone always may."
@@ -102,26 +102,26 @@ class Library:
 
     name: str
     kernels: tuple[Kernel, ...]
-    """Of matrix multiplications."""
+    """Kernels of matrix multiplications."""
     convolution_kernels: tuple[Kernel, ...]
-    """Of convolutions, as implicit matrix multiplications."""
+    """Kernels of convolutions, as implicit matrix multiplications."""
     convolution_algorithms: tuple[ConvolutionAlgorithm, ...]
-    """Of convolutions, by kernels for matrix multiplications."""
+    """Ways to compute convolutions by kernels for matrix multiplications."""
     convolution_transforms: ConvolutionTransforms | None
-    """Around the GEMMs of convolutions, if it has any."""
+    """Kernels around the GEMMs of convolutions; None: the library has none."""
     vector_kernels: tuple[VectorKernel, ...]
-    """Of operators on rows, in the order in which a framework considers them."""
+    """Kernels of operators on rows, in the order in which a framework considers them."""
     attention_kernels: tuple[AttentionKernel, ...]
-    """Of fused attention, in the order in which a framework considers them."""
+    """Kernels of fused attention, in the order in which a framework considers them."""
     heuristic_bias: HeuristicBias
     split_k_search: SplitKSearch
     tuned_for: Gpu | None = None
     """GPU whose estimated times the heuristic compares; None for the one that it runs on."""
     older_kernels: tuple[Kernel, ...] = ()
-    """Of matrix multiplications, that only older versions of CUDA had."""
+    """Kernels of matrix multiplications that only older versions of CUDA had."""
 
     def as_of(self, cuda: int) -> Library:
-        """The same heuristic over the kernels that a major version of CUDA had."""
+        """This library with the kernels that a major version of CUDA had."""
         kernels, convolution_kernels = (
             tuple(kernel for kernel in those if kernel.family.is_of(cuda))
             for those in (self.kernels + self.older_kernels, self.convolution_kernels)

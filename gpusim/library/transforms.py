@@ -59,7 +59,7 @@ class DepthwiseKernel(TransformKernel):
 
 
 class ConvolutionTransforms(Entry):
-    """All of them, as cuDNN and PyTorch have them."""
+    """Kernels around the GEMMs of convolutions, and those of channels by themselves, as cuDNN and PyTorch have them."""
 
     transposition: SquareKernel
     older_transposition: SquareKernel | None = None
@@ -74,7 +74,7 @@ class ConvolutionTransforms(Entry):
     depthwise_filters: DepthwiseKernel = Field(description="a CTA for each tap of each filter, a warp for each image")
 
     def as_of(self, cuda: int) -> ConvolutionTransforms:
-        """Those that a major version of CUDA had."""
+        """The kernels that a major version of CUDA had."""
         older = self.older_transposition
         if older is None or (older.until_cuda is not None and cuda > older.until_cuda):
             return self

@@ -132,7 +132,7 @@ class ElementwiseKernel(_Kernel):
         return _Kernel.refusal(self, operator)
 
     def work(self, operator: VectorOperator) -> Work:
-        """Of an element: its operations one after the other."""
+        """Work of an element: its operations one after the other."""
         operations = [(self.arithmetic[kind], count) for kind, count in operator.arithmetic.items()]
 
         def total(works: Iterable[tuple[Pipes, int]]) -> dict[str, float]:

@@ -53,7 +53,7 @@ class Columns(Generic[R]):
         return self._record(**fields, **others)
 
     def replaced(self, **columns: Any) -> Columns[R]:
-        """The same with other columns in place of some."""
+        """These records with other values in some columns."""
         return Columns(self._record, **{**{name: self.__dict__[name] for name in self._names}, **columns})
 
 

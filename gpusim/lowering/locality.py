@@ -18,14 +18,14 @@ from gpusim.lowering.columns import Array, Columns, elementwise, share
 from gpusim.units import ceil_div
 
 HALVINGS = 20
-"""Of the interval in which a lost share is searched for."""
+"""Bisections of the interval in which a lost share is searched for."""
 ROOMY = 0.5
 """What is wanted, of what a cache holds, up to which next to nothing is lost: N lines drawn are rarely all wanted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Bytes a whole grid moves [B]."""
+    """Bytes that a whole grid moves."""
 
     l2_read_bytes: float
     dram_read_bytes: float
@@ -33,15 +33,15 @@ class Traffic:
     resident_fraction: float = 0.0
     """Share of the operands' tiles that L2 holds before the launch."""
     read_cost: float = 1.0
-    """DRAM time of what is read, of the same bytes in a stream: more where pages are opened for little."""
+    """DRAM time of what is read over that of a stream of as many bytes: above 1 where pages are opened for little."""
     read_energy: float = 1.0
-    """DRAM energy of what is read, of the same bytes in a stream."""
+    """DRAM energy of what is read over that of a stream of as many bytes."""
     write_cost: float = 1.0
-    """DRAM time of a written byte over that of one read in a stream."""
+    """DRAM time of a written byte over that of a byte read in a stream."""
     c_read_bytes: float = 0.0
-    """Of those read from L2, what is read of C before it is written."""
+    """Part of ``l2_read_bytes`` that is read of C before C is written."""
     c_missed_bytes: float = 0.0
-    """Of those read from DRAM, the same."""
+    """Part of ``dram_read_bytes`` that is read of C before C is written."""
 
     @property
     def miss_fraction(self) -> float:
@@ -54,7 +54,7 @@ class Traffic:
 
     @property
     def c_miss_fraction(self) -> float:
-        """The same of C."""
+        """Share of C's bytes read from L2 that L2 had to fetch from DRAM."""
         return float(miss_fraction(self.c_read_bytes, self.c_missed_bytes))
 
     @property
@@ -93,7 +93,7 @@ def survival_fraction(reuse_bytes: float, capacity_bytes: float) -> float:
 
 
 def _survival(ratio: float) -> float:
-    """Of a footprint that is so many times the capacity."""
+    """Chance that a line survives where the footprint is ``ratio`` times the capacity."""
     return math.exp(-REPLACEMENT_CANDIDATES * max(0.0, ratio - 1.0))
 
 
@@ -153,12 +153,12 @@ class Residency:
     near: float
     far: float
     dram_near: float
-    """DRAM, of lines whose home is the near partition."""
+    """Share that DRAM answers, of lines whose home is the near partition."""
     dram_far: float
 
 
 def residency_of_one_sm(gpu: Gpu, footprint_bytes: float) -> Residency:
-    """Of what the SMs of one partition read.
+    """Who answers the reads of the SMs of one partition.
 
     A footprint that the near partition does not hold is looked up at its home: of the lines whose home it is itself,
     DRAM has to answer; of the others the far partition holds what fits.
@@ -172,7 +172,7 @@ def residency_of_one_sm(gpu: Gpu, footprint_bytes: float) -> Residency:
 
 
 def residency_of_all_sms(gpu: Gpu, footprint_bytes: float) -> Residency:
-    """Of what the SMs of all partitions read, out of step: each refreshes the lines for the others."""
+    """Who answers the reads of all SMs, which read out of step: each refreshes the lines for the others."""
     l2 = gpu.l2
     elsewhere = (l2.partitions - 1) / l2.partitions
     held = survival_fraction(footprint_bytes, l2.capacity_bytes * l2.usable_fraction)
@@ -222,11 +222,11 @@ class Panels:
 
     counts: Array
     sizes_bytes: Array
-    """Of one panel [B]."""
+    """Size of a panel [B]."""
     read_costs: Array
-    """DRAM time of its bytes, of the same bytes in a stream."""
+    """DRAM time of a panel's bytes over that of a stream of as many bytes."""
     read_energies: Array
-    """The same of its energy."""
+    """DRAM energy of a panel's bytes over that of a stream of as many bytes."""
 
     @property
     def total_bytes(self) -> Array:

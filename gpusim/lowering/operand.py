@@ -28,15 +28,15 @@ class Operand:
     kept_fraction: float = 1.0
     """Share of k that is stored: half of a 2:4 operand."""
     metadata_bits: float = 0.0
-    """What says which elements are kept, per element of the dense operand."""
+    """Bits that tell which elements are kept, per element of the dense operand."""
     values_per_element: float = 1.0
-    """In memory: more where an element of the GEMM stands for several."""
+    """Values in memory for an element: more than 1 where an element of the GEMM stands for several."""
     slices: int = 1
     """Parts of the rows that no tile spans."""
     run: int | None = None
     """Neighbours in memory along the contiguous dimension; None: all of it. Of images a pixel's channels, or a row."""
     spacing: int = 1
-    """From one of these neighbours to the next: a stride passes over those between, which come with them."""
+    """Distance from one of these neighbours to the next: a stride passes over those between, which come with them."""
     taps_in_row: float = 1.0
     """Neighbouring taps of a filter that read the same sectors: what comes through L1 serves them together."""
     rows_together: float = 1.0
@@ -46,7 +46,7 @@ class Operand:
 
     @property
     def bits(self) -> float:
-        """All that is stored per element of the dense operand."""
+        """Bits stored per element of the dense operand, metadata included."""
         return self.element_bits * self.values_per_element * self.kept_fraction + self.metadata_bits
 
 
@@ -62,9 +62,9 @@ class Operands:
     row_alignment_bytes: Array
     """Widest aligned access into them [B]."""
     runs_per_row: Array
-    """Of such neighbours, in all of the contiguous dimension."""
+    """Runs of such neighbours in the contiguous dimension."""
     spacing: Array
-    """From one neighbour to the next, as far as a sector reaches."""
+    """Distance from one neighbour to the next, up to that of a sector [elements]."""
     taps_in_row: Array
     rows_together: Array
     reads_per_element: Array
@@ -124,11 +124,11 @@ class Operands:
         )
 
     def run_bytes(self, rows: Any, tile_k: Any) -> Array:
-        """What lies together of so many rows and values of k [B]."""
+        """What lies together in memory of so many rows and values of k [B]."""
         return np.asarray(np.minimum(self._along_bytes(rows, tile_k), self.row_bytes))
 
     def _along_bytes(self, rows: Any, tile_k: Any) -> Array:
-        """Of so many rows and values of k, what lies along the contiguous dimension, in runs or together [B]."""
+        """What lies along the contiguous dimension, in runs or together, of so many rows and values of k [B]."""
         along = np.where(self.k_contiguous, tile_k * self.kept_fraction, rows)
         return np.asarray(along * self.element_bits / 8)
 

@@ -21,7 +21,7 @@ def effective_l2_bytes(gpu: Gpu) -> float:
 
 
 def usable_l2_bytes(gpu: Gpu) -> float:
-    """Of it, what keeps data that is touched again and again [B]."""
+    """Part of :func:`effective_l2_bytes` that keeps data which is touched again and again [B]."""
     return effective_l2_bytes(gpu) * gpu.l2.usable_fraction
 
 

@@ -32,15 +32,15 @@ class Totals:
     """Iterations of a CTA's main loop, all its warps together."""
     traffic: Traffic
     l2_bytes: float
-    """Between the SMs and L2, both ways [B]."""
+    """Bytes between the SMs and L2, both ways [B]."""
     shared_bytes: float
-    """Read from shared memory and written there in main loops [B]."""
+    """Bytes read from shared memory and written there in main loops [B]."""
     shared_port_bytes: float
-    """Time of the port that this takes, in bytes of its width: what an access costs in energy [B]."""
+    """Time of the shared-memory port, in bytes of its width: accesses cost energy by it [B]."""
     multiply_adds: tuple[tuple[Instruction, float], ...]
     """Multiply-adds, dense-equivalent, by the instruction that executes them."""
     other_instructions: float
-    """Warp instructions besides these."""
+    """Warp instructions besides the multiply-adds."""
     padding: tuple[tuple[Instruction, float], ...] = ()
     """Multiply-adds on the zeros that fill tiles, which ``multiply_adds`` leave out."""
 
@@ -56,7 +56,7 @@ class Totals:
 
 
 def totals_of(gpu: Gpu, lowered: Lowered) -> Totals:
-    """What a launch's programs come to over all its CTAs."""
+    """Bytes and instructions of a launch's programs over all its CTAs."""
     launch, moved = lowered.launch, lowered.traffic
     instructions = shared = stored = loads = 0.0
     fma = defaultdict[str, float](float)

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from gpusim.errors import excerpt
 
 METADATA_BITS_PER_CHUNK = 4
-"""Of a 2:4 operand: two 2-bit indices a chunk (PTX ISA, "Sparse matrix storage")."""
+"""Metadata of a 2:4 operand: two 2-bit indices a chunk (PTX ISA, "Sparse matrix storage")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class FormatNames:
     """FormatNames of a format elsewhere; empty where it has none."""
 
     others: tuple[str, ...] = ()
-    """In frameworks and as users write it, in lower case."""
+    """Name in frameworks and as users write it, in lower case."""
     array: str = ""
     """Scalar type of NumPy or ml_dtypes."""
     torch: str = ""
@@ -83,12 +83,12 @@ class FormatNames:
 
 @dataclass(frozen=True, slots=True)
 class NumberFormat:
-    """One number format."""
+    """How a number type is stored, computed and named."""
 
     name: str
-    """In the measured CSV schema."""
+    """Name in the measured CSV schema."""
     bits: int
-    """Of one element in memory (TF32 is stored as FP32)."""
+    """Width of an element in memory (TF32 is stored as FP32)."""
     exponent_bits: int
     """0: an integer."""
     mantissa_bits: int
@@ -232,7 +232,10 @@ _RECORDS = (
     ),
 )  # fmt: skip
 FORMATS: Mapping[str, NumberFormat] = MappingProxyType({one.name: one for one in _RECORDS})
-"""By name. Sources: IEEE 754; NVIDIA A100 whitepaper V1.0 (TF32, BF16); OCP 8-bit floating point specification 1.0."""
+"""Number formats by name.
+
+Sources: IEEE 754; NVIDIA A100 whitepaper V1.0 (TF32, BF16); OCP 8-bit floating point specification 1.0.
+"""
 
 
 class Dtype(Enum):
@@ -254,7 +257,7 @@ class Dtype(Enum):
 
     @cached_property
     def format(self) -> NumberFormat:
-        """Its record."""
+        """The record of this type."""
         return FORMATS[self._value_]
 
     @property

@@ -29,7 +29,7 @@ from gpusim.system import System
 
 PlanType_co = TypeVar("PlanType_co", covariant=True)
 Estimates = tuple[Array, Array]
-"""Of plans: at the clock of a prediction, and what the library goes by [us]."""
+"""Estimated times of plans: at the clock of a prediction, and those that the library goes by [us]."""
 
 
 class Candidate(Protocol[PlanType_co]):
@@ -37,7 +37,7 @@ class Candidate(Protocol[PlanType_co]):
 
     @property
     def name(self) -> str:
-        """The kernel's, as a profiler shows it."""
+        """Name of the kernel, as a profiler shows it."""
 
     @property
     def split_k(self) -> int: ...
@@ -47,7 +47,7 @@ class Candidate(Protocol[PlanType_co]):
 
     @property
     def extents(self) -> tuple[int, int, int]:
-        """Of its grid."""
+        """Size of the grid: x, y, z."""
 
     @property
     def estimate_us(self) -> float: ...

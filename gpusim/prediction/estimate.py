@@ -58,31 +58,31 @@ class _StepCycles:
     """A k-step of one CTA, as columns [cycles], where no other unit is stated."""
 
     warp: Array
-    """Of a warp's pipe or scheduler, whichever is longer at work."""
+    """Time of a warp's pipe or scheduler, whichever is longer at work."""
     port: Array
-    """Of the load/store port: what arrives, operands, and what passes registers on its way to shared memory."""
+    """Time of the load/store port: what arrives, operands, and what passes registers on its way to shared memory."""
     arriving_port: Array
-    """Of the port, what arrives."""
+    """Time of the load/store port for what arrives."""
     filling_port: Array
-    """Of the port, what passes registers on its way to shared memory: a CTA waits for it."""
+    """Time of that port for what passes registers on its way to shared memory: a CTA waits for it."""
     math: Array
-    """From the operands in shared memory to the end of the last multiply-accumulate."""
+    """Time from the operands in shared memory to the end of the last multiply-accumulate."""
     requested: Array
     """Blocks on their way when the first iteration begins."""
     alone: Array
-    """All iterations of a CTA that waits for no other."""
+    """Time of all iterations of a CTA that waits for no other."""
     from_port: Array
-    """Of the port from L2 to the SM."""
+    """Time of the port from L2 to the SM."""
     dram_bytes: Array
-    """In bytes of a stream [B]."""
+    """DRAM time of what a k-step misses, in bytes of a stream [B]."""
     dram_traffic_bytes: Array
-    """In bytes of a stream, of all k-steps, with what is written back [B]."""
+    """DRAM time of all k-steps, with what is written back, in bytes of a stream [B]."""
     dram_latency: Array
-    """Beyond that of L2; 0 where nothing is missed."""
+    """Latency of DRAM beyond that of L2; 0 where nothing is missed."""
     l2_latency: Array
-    """Of a hit."""
+    """Latency of a hit in L2."""
     arrival: Array
-    """From asking for a block to its last byte, where nothing else is under way."""
+    """Time from the request for a block to its last byte, where nothing else is under way."""
 
 
 def _step_cycles(machine: Machine, schedules: Columns[Schedule]) -> _StepCycles:

@@ -45,7 +45,7 @@ def rank(system: System, operator: Operator, options: Options) -> Ranked:
 
 
 def rank_together(questions: Sequence[Question]) -> list[Ranked | None]:
-    """The same of many questions; matrix multiplications that differ in nothing but their sizes are ranked at once.
+    """The plans of many questions; GEMMs that differ in nothing but their sizes are ranked at once.
 
     None where a question has nothing in common with others, or no plan: then :func:`rank` answers.
     """
@@ -66,7 +66,7 @@ def rank_together(questions: Sequence[Question]) -> list[Ranked | None]:
 
 
 def _ranked(questions: Sequence[Question]) -> list[Ranked | None]:
-    """Of questions with the same system, kernels, types and state of L2."""
+    """The plans of questions with the same system, kernels, types and state of L2."""
     system, _, options = questions[0]
     gemms = [operator for _, operator, _ in questions if isinstance(operator, Gemm)]
     kernels = usable_kernels(system, gemms[0], options.kernel, options.unit)

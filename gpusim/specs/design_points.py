@@ -22,10 +22,10 @@ from gpusim.specs.load import Spec
 from gpusim.specs.overrides import OverrideError, is_number, number_like, resolved, values_of, with_overrides
 
 MOST_POINTS = 1_000
-"""Of one board: more than a table or a plot can show."""
+"""Most points of a board: more than a table or a plot can show."""
 
 Factor = Sequence[Mapping[str, object]]
-"""Alternatives, each some values by key path."""
+"""Alternatives; each gives some values by key path."""
 
 
 class DesignPoint(NamedTuple):
@@ -33,9 +33,9 @@ class DesignPoint(NamedTuple):
 
     spec: Spec
     overrides: Mapping[str, Any]
-    """All values that are replaced, by key path, with multiples as numbers."""
+    """Values that are replaced, by key path, with multiples as numbers."""
     values: Mapping[str, Any]
-    """Those of them that vary between the points."""
+    """Replaced values that vary between the points."""
 
 
 @dataclass(frozen=True, slots=True)

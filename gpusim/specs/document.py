@@ -45,13 +45,13 @@ class Document:
 
     file: YamlFile
     values: Tree
-    """Without the keys that have problems in them."""
+    """Values of the file, without the keys that have problems in them."""
     names: Mapping[str, str]
-    """Of the library and the host of a board."""
+    """Names of the library and the host of a board, by key."""
     sources: Mapping[str, str]
     """The bibliography of the file itself."""
     problems: tuple[str, ...]
-    """Each one line, with file and line."""
+    """Problems, each a line of text with file and line."""
     refused: frozenset[str]
     """Keys of the file that have problems in them."""
 

@@ -54,13 +54,13 @@ class Spec:
     host_name: str
     """Stem of the file of the host."""
     provenance: Mapping[str, Provenance]
-    """By key path; values of the library and the host below ``library`` and ``host``."""
+    """Provenance of each value by key path; library and host lie below ``library`` and ``host``."""
     files: tuple[Path, ...]
-    """Of the GPU: its spec and what it extends, nearest first."""
+    """Files of the GPU: its spec and what it extends, nearest first."""
     decided_by: tuple[tuple[Path, str], ...]
     """Files with the SHA-256 of their content: those of GPU, library and host, and the kernel catalogues, as found."""
     sha256: str
-    """Of everything that decides a prediction: those files and the overrides."""
+    """SHA-256 of everything that decides a prediction: those files and the overrides."""
 
     @property
     def gpu(self) -> Gpu:

@@ -51,7 +51,7 @@ class OverrideError(SpecError):
 
 
 def with_overrides(spec: Spec, overrides: Mapping[str, object], *, retuned: bool = False) -> Spec:
-    """The same board with some values replaced: ``{"dram.peak_bandwidth_gb_per_s": 3000.0, "l2.capacity_mib": "2x"}``.
+    """A board with some values replaced: ``{"dram.peak_bandwidth_gb_per_s": 3000.0, "l2.capacity_mib": "2x"}``.
 
     A text such as ``1.5x`` is a multiple of the shipped value, rounded where the value is an integer. Replaced values
     are of kind ``assumed``, source ``override``. They pass the ranges and cross-checks of spec files; only the vendor's
@@ -165,7 +165,7 @@ class Records(NamedTuple):
 
 
 def _numbers(spec: Spec) -> dict[str, Any]:
-    """All values as nested mappings."""
+    """Values of a spec as nested mappings."""
     library, host = spec.library_record, spec.system.host
     return {**spec.gpu.model_dump(), "library": library.model_dump(), "host": host.model_dump()}
 

@@ -21,7 +21,7 @@ from gpusim.files.yamlfile import MAX_BYTES, SpecError, YamlFile, error_at, read
 from gpusim.specs.folders import first_file, is_path, search_folders
 
 MOST_SUGGESTED = 4
-"""Of the names that begin as an unknown one does."""
+"""Most names that are suggested because they begin as an unknown one does."""
 _BRAND_WORDS = ("nvidia", "tesla", "geforce")
 _LOG = logging.getLogger(__name__)
 

@@ -45,7 +45,7 @@ def starter(name: str, like: str, arch_path: Iterable[Path] = ()) -> str:
 
 
 def _to_do(values: Tree, other: str) -> Tree:
-    """The same values, with the sources of the other board as hints."""
+    """Values that are still to be stated, with the sources of the other board as hints."""
     found: Tree = {}
     for key, value in values.items():
         match value:

@@ -32,9 +32,9 @@ class Attention:
     batch: int
     heads: int
     queries: int
-    """Of a head."""
+    """Queries of a head."""
     keys: int
-    """Of a head."""
+    """Keys of a head."""
     head_dim: int
     """Elements of a query, a key and a value."""
     dtype: Dtype
@@ -87,12 +87,12 @@ class Attention:
 
     @property
     def queries_bytes(self) -> float:
-        """Of the queries; the result has as many [B]."""
+        """Size of the queries, and of the result [B]."""
         return self.batch * self.heads * self.queries * self.head_dim * self.dtype.bits / 8
 
     @property
     def keys_bytes(self) -> float:
-        """Of the keys; the values have as many [B]."""
+        """Size of the keys, and of the values [B]."""
         return self.batch * self.held_heads * self.keys * self.head_dim * self.dtype.bits / 8
 
     @property
@@ -120,7 +120,7 @@ class Attention:
 
     @property
     def columns(self) -> dict[str, str | int]:
-        """Its columns of the measured CSV schema."""
+        """Columns of the measured CSV schema that describe it."""
         return {
             "op": self.op,
             "batch": self.batch,

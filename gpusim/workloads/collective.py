@@ -58,7 +58,7 @@ class Collective:
 
     @property
     def message_bytes(self) -> float:
-        """Of one message, if it is made of some [B]."""
+        """Size of a message, where the exchange is made of messages [B]."""
         return self.size_bytes / self.ranks if self.op == "all_to_all" else self.size_bytes
 
     @property

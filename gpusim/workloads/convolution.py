@@ -67,7 +67,7 @@ class ConvolutionShape:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """By their columns of the measured CSV schema."""
+        """Sizes by their column of the measured CSV schema."""
         images = (self.images, self.channels, self.height, self.width)
         filters = (self.filters, self.filter_h, self.filter_w)
         return dict(zip(SIZE_COLUMNS, (*images, *filters, *self.pad, *self.stride), strict=True))
@@ -121,14 +121,14 @@ class Convolution:
 
     @property
     def multiply_adds(self) -> int:
-        """Those of :attr:`flops` that read a pixel, not padding."""
+        """Multiply-adds that read a pixel, not padding."""
         shape = self.shape
         taps = len(shape.rows_read) * len(shape.columns_read)
         return shape.images * taps * shape.filters * (shape.channels // shape.groups)
 
     @property
     def read_bytes(self) -> float:
-        """Of :attr:`operand_bytes` what is used: a stride larger than the filter passes over pixels [B]."""
+        """Part of :attr:`operand_bytes` that is used: a stride larger than the filter passes over pixels [B]."""
         if self.op == "conv_bwd_inputs":
             return self.operand_bytes
         shape = self.shape
@@ -162,7 +162,7 @@ class Convolution:
 
     @property
     def columns(self) -> dict[str, str | int]:
-        """Its columns of the measured CSV schema."""
+        """Columns of the measured CSV schema that describe it."""
         batch, m, n, k = self.shape.gemm
         return {
             "op": self.op,

@@ -21,7 +21,7 @@ _NotEmpty = Field(min_length=1)
 Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
 Padding = Annotated[int, Field(ge=0, le=LARGEST_SIZE)]
 Sizes = Annotated[tuple[int, ...], BeforeValidator(parse_sizes), _NotEmpty]
-"""Also ``start:end:step`` ranges."""
+"""Sizes, or ``start:end:step`` ranges of them."""
 Dtypes = Annotated[tuple[Dtype, ...], _Listed, _NotEmpty]
 Layouts = Annotated[tuple[Layout, ...], _Listed, _NotEmpty]
 Sparsities = Annotated[tuple[Sparsity, ...], _Listed, _NotEmpty]

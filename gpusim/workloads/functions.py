@@ -142,7 +142,7 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType({
 SCHEMA_FUNCTIONS: Mapping[str, Function] = MappingProxyType({
     name: function for name, function in FUNCTIONS.items() if function.in_schema
 })  # fmt: skip
-"""Those that are operators of the measured CSV schema."""
+"""Functions that are operators of the measured CSV schema, by name."""
 
 _OTHERS: Mapping[str, Operations] = {
     # Moves: casts, transposes, fills, gathers, concatenations, slices.

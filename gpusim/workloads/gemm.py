@@ -56,7 +56,7 @@ class Gemm:
     b_dtype: Dtype | None = None
     """Type of B if it differs from A's. No kernel in the catalogues multiplies two types."""
     beta: float = 0.0
-    """Of BLAS. Other than 0, C is read before it is written; by how much it is scaled takes no time."""
+    """Factor of C in BLAS. Where it is not 0, C is read before it is written; its value takes no time."""
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -162,7 +162,7 @@ class Gemm:
 
     @property
     def columns(self) -> dict[str, str | int]:
-        """Its columns of the measured CSV schema; a default output type is left empty."""
+        """Columns of the measured CSV schema; a default output type is left empty."""
         columns: dict[str, str | int] = {
             "op": self.op,
             "batch": self.batch,

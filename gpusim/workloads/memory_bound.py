@@ -52,16 +52,16 @@ class Access:
 
     @property
     def touched_bytes(self) -> float:
-        """Of all elements, each as often as it is touched [B]."""
+        """Size of all elements, each as often as it is touched [B]."""
         return self.elements * self.element_bytes
 
     @property
     def distinct_bytes(self) -> float:
-        """Of the different elements [B]."""
+        """Size of the different elements [B]."""
         return (self.distinct or self.elements) * self.element_bytes
 
     def __str__(self) -> str:
-        """As :func:`parse_accesses` reads it: elements, type, and what is stated of run and distinct elements."""
+        """Text that :func:`parse_accesses` reads: elements, type, and what is stated of run and distinct elements."""
         run = f" run {self.run}" if self.run else ""
         distinct = f" distinct {self.distinct}" if self.distinct else ""
         return f"{self.elements} {self.dtype.value}{run}{distinct}"
@@ -95,9 +95,9 @@ class Touching:
     function: str
     """What is computed, by name."""
     reads: tuple[Access, ...]
-    """By tensor."""
+    """Accesses that read, one for each tensor."""
     writes: tuple[Access, ...]
-    """By tensor; the first is the result."""
+    """Accesses that write, one for each tensor; the first is the result."""
 
     @property
     def op(self) -> str:
@@ -168,18 +168,18 @@ class _ByAccesses(Touching):
 
     @property
     def dtype(self) -> Dtype:
-        """Of its result."""
+        """Type of the result."""
         return self.writes[0].dtype
 
     @property
     def columns(self) -> dict[str, str | int]:
-        """Its columns of the measured CSV schema."""
+        """Columns of the measured CSV schema that describe it."""
         accesses = {name: ", ".join(map(str, getattr(self, name))) for name in ("reads", "writes")}
         return {**self.columns_of(self.dtype), "function": self.computes, **accesses}
 
     @property
     def computes(self) -> str:
-        """All functions, by name."""
+        """Names of the functions that are computed."""
         return self.function
 
 

@@ -48,7 +48,7 @@ class _Rows(Touching):
 
     @property
     def columns(self) -> dict[str, str | int]:
-        """Its columns of the measured CSV schema."""
+        """Columns of the measured CSV schema that describe it."""
         return self.columns_of(self.dtype)
 
     @property

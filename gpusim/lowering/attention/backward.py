@@ -12,7 +12,7 @@ ADDED_BYTES = 128
 
 
 def backward_program(parts: Parts) -> Program:
-    """Of each warp."""
+    """What each warp of the backward pass executes."""
     return _flash_program(parts) if parts.kernel.family.kind == "flash" else _staged_program(parts)
 
 
@@ -44,7 +44,7 @@ def _flash_program(parts: Parts) -> Program:
 
 
 def _staged_program(parts: Parts) -> Program:
-    """The same, each product with its own loads (CUTLASS's fused multi-head attention).
+    """The backward pass, each product with its own loads (CUTLASS's fused multi-head attention).
 
     FP32 has no registers left for the gradients of keys and values, and adds them up in memory, too.
     """

@@ -11,7 +11,7 @@ PARTIAL_BYTES = 4
 
 
 def forward_program(parts: Parts) -> Program:
-    """Of each warp."""
+    """What each warp of the forward pass executes."""
     flash = parts.kernel.family.kind == "flash"
     walk, tile = parts.walk, parts.kernel.tile
     row_bytes = parts.operator.head_dim * parts.element_bytes + STATISTIC_BYTES

@@ -170,7 +170,7 @@ class Parts:
 
     @property
     def _load_bytes(self) -> int:
-        """Of a warp's load."""
+        """Width of a warp's load [B]."""
         words = self.kernel.family.step_k and self.gpu.instructions[self.kernel.family.instruction].unit == "cuda"
         return SHUFFLED_BYTES if words else WIDE_ACCESS_BYTES
 

@@ -30,7 +30,7 @@ class AttentionPlan:
     launch: Launch
     main_totals: Totals
     instruction: Instruction
-    """That multiplies."""
+    """Instruction that multiplies."""
     before: tuple[VectorPlan, ...] = ()
     after: tuple[VectorPlan, ...] = ()
     split_k: int = 1
@@ -45,13 +45,13 @@ class AttentionPlan:
 
     @property
     def totals(self) -> tuple[Totals, ...]:
-        """What each launch comes to."""
+        """Bytes and instructions of each launch."""
         before, after = (tuple(totals for one in those for totals in one.totals) for those in (self.before, self.after))
         return (*before, self.main_totals, *after)
 
     @property
     def launches(self) -> tuple[Launch, ...]:
-        """In order."""
+        """Launches in order."""
         return (*(one.launch for one in self.before), self.launch, *(one.launch for one in self.after))
 
     @property

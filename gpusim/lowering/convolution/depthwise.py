@@ -27,7 +27,7 @@ class DepthwisePlan:
     launch: Launch
     totals: tuple[Totals, ...]
     instruction: Instruction
-    """That multiplies."""
+    """Instruction that multiplies."""
     estimate_us: float
     split_k: int = 1
     useful_fraction: float = 1.0

@@ -19,7 +19,7 @@ class Form:
 
     gemm: GemmOperator
     """What the kernels compute: the convolution in their layout, its channels padded to what they load at once; or the
-    products of Winograd's."""
+    GEMMs of Winograd's algorithm."""
     before: tuple[Transform, ...]
     after: tuple[Transform, ...]
 

@@ -40,7 +40,7 @@ class ConvolutionPlan:
 
     @property
     def instruction(self) -> Instruction:
-        """That multiplies."""
+        """Instruction that multiplies."""
         return self.gemm.instruction
 
     @property
@@ -61,6 +61,6 @@ class ConvolutionPlan:
 
     @property
     def totals(self) -> tuple[Totals, ...]:
-        """What each launch comes to."""
+        """Bytes and instructions of each launch."""
         before, after = (tuple(one.totals for one in those) for those in (self.before, self.after))
         return (*before, *self.gemm.totals, *after)

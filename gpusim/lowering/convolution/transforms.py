@@ -29,9 +29,9 @@ class Transform:
     lowered: Lowered
     totals: Totals
     estimate_us: float
-    """For ranking: its DRAM traffic at peak bandwidth, with the time that a launch takes."""
+    """Time for ranking: the DRAM traffic at peak bandwidth, and the time that a launch takes [us]."""
     dirty_bytes: float
-    """In L2 at its end, and not in DRAM [B]."""
+    """Bytes that L2 holds at the launch's end and DRAM does not [B]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ class Stack:
     count: int
     channels: int
     pixels: int
-    """Of one channel of one."""
+    """Pixels of a channel of an image, or of a filter."""
     element_bytes: float
     padded_channels: int
     """Channels that are there after a transposition, or were before: zeros fill up what the GEMM reads."""
     kernel_bytes: float | None = None
-    """Of an element as the GEMM has it, if that is another type [B]."""
+    """Width of an element as the GEMM has it, if that is another type [B]."""
 
     @property
     def size_bytes(self) -> float:
@@ -66,10 +66,10 @@ class Surroundings:
     footprint_bytes: float
     """What the convolution touches between two such launches, which leaves L2 what it holds [B]."""
     dirty_bytes: float
-    """Written by launches before, in L2 and not in DRAM [B]."""
+    """Bytes that launches before wrote, which L2 holds and DRAM does not [B]."""
 
     def after(self, one: Transform) -> Surroundings:
-        """Where the launch after one of them runs."""
+        """Where the launch after a transform runs."""
         return replace(self, dirty_bytes=one.dirty_bytes)
 
     def after_gemm(self, written_bytes: float) -> Surroundings:
@@ -81,7 +81,7 @@ class Surroundings:
         return Compute(kernel.setup_instructions.value * self.gpu.instructions["ffma"].latency_cycles)
 
     def warps(self, kernel: TransformKernel) -> int:
-        """Of a CTA."""
+        """Warps of a CTA."""
         return kernel.threads.value // self.gpu.sm.warp_size
 
     def transposition(self, stack: Stack, *, to_channels_last: bool) -> Transform:

@@ -25,16 +25,16 @@ from gpusim.workloads.gemm import Gemm
 OUTPUTS = 4
 """Pixels of a tile's result, each way."""
 VALUES = 36
-"""Of a transformed tile: 4 pixels and 2 beside them, each way."""
+"""Values of a transformed tile: 4 pixels and 2 beside them, each way."""
 TAPS = 9
 UNFUSED_FRACTION = VALUES / (OUTPUTS**2 * TAPS)
-"""Of the products of a direct convolution."""
+"""Multiplications of the algorithm over those of a direct convolution."""
 IMAGES = 16
-"""Of a CTA; their number is padded to a multiple."""
+"""Images of a CTA; their number is padded to a multiple."""
 ROW_OF_TILES = 4
 """Tiles of an image that a CTA takes, each way."""
 FILTERS, CHANNELS = 32, 8
-"""Of a CTA that transforms filters for GEMMs in a batch; four channels for those in one kernel."""
+"""Filters and channels of a CTA that transforms filters for GEMMs in a batch; for fused kernels four channels."""
 
 
 class _Tensor(NamedTuple):
@@ -42,7 +42,7 @@ class _Tensor(NamedTuple):
 
     size_bytes: float
     run_bytes: float
-    """That lie together, of what CTAs take side by side: an image, a row of tiles, a row of filters [B]."""
+    """What lies together of what CTAs take side by side: an image, a row of tiles, a row of filters [B]."""
     is_transformed: bool = False
     """It lives between two launches of the convolution; the one that reads it follows those that write it."""
 

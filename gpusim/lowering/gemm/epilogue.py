@@ -46,7 +46,7 @@ WIDEST_STORE_BYTES = 16
 """Widest global store of a thread (STG.128)."""
 
 WIDEST_RUN_BYTES = 256
-"""Of a row of C that a warp stores at once, its threads side by side, each with a piece: NVIDIA/cutlass
+"""Part of a row of C that a warp stores at once [B]: its threads side by side, each with a piece. NVIDIA/cutlass
 include/cutlass/epilogue/threadblock/output_tile_thread_map.h, RowArrangement::kMemoryAccessSize."""
 
 COMPLETING_GENERATIONS = 2.0

@@ -22,9 +22,9 @@ class Additions(NamedTuple):
     """Products that are added to pixels of the result."""
 
     reached_bytes: float
-    """Of the result, in whole rows of pixels [B]."""
+    """Bytes of the result that additions reach, in whole rows of pixels [B]."""
     spacing: int
-    """From one of a row's pixels to the next that a tap reaches, as far as a sector does."""
+    """Distance from a pixel of a row to the next that a tap reaches, up to that of a sector [pixels]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class ImplicitGemm:
     """A convolution as the kernels of a family multiply it."""
 
     convolution: Convolution
-    """In the layout of the kernels."""
+    """The convolution in the layout of the kernels."""
     traits: ConvolutionTraits
     gradients: str
     """Layout of the results' gradient that the filters' is computed from."""
@@ -63,7 +63,7 @@ class ImplicitGemm:
 
     @property
     def additions(self) -> Additions | None:
-        """None: each result is one product's."""
+        """What atomic additions reach of the result; None: each result is the sum of one CTA."""
         if not self.atomic_scatter:
             return None
         shape, element_bytes = self.convolution.shape, self.dtype.bits / 8
@@ -93,7 +93,7 @@ class Gathered(NamedTuple):
     slices: int
     """Parts of k that kernels begin a step for: the channels under each tap (CUTLASS's implicit_gemm_k_iterations)."""
     swapped: bool
-    """Its m is of channels, or of channels under taps, rather than of pixels."""
+    """Whether m counts channels, or channels under taps, rather than pixels."""
 
 
 class _Images(NamedTuple):
@@ -104,11 +104,11 @@ class _Images(NamedTuple):
     run: int
     """Neighbours of a row of pixels that one tap reads together, in images that are stored channel by channel."""
     spacing: int
-    """From one of them to the next."""
+    """Distance from one of these neighbours to the next [pixels]."""
     taps_in_row: float
-    """Of the filter, that read a pixel."""
+    """Taps in a row of the filter that read a pixel."""
     elements: int
-    """That come from memory, once each."""
+    """Elements that come from memory, each counted once."""
 
 
 def gathered(operator: Convolution | ImplicitGemm) -> Gathered:

@@ -19,11 +19,13 @@ from gpusim.lowering.pages import bytes_in_page, missed_pages
 from gpusim.units import ceil_div
 
 WARP_RUN_BYTES = 128
-"""Of a row that a warp's access covers, 8 threads of 16 bytes (CUTLASS: PitchLinearWarpRakedThreadMap). Where rows are
-not aligned, it lies in two lines."""
+"""Part of a row that a warp's access covers, 8 threads of 16 bytes (CUTLASS: PitchLinearWarpRakedThreadMap) [B].
+
+Where rows are not aligned, it lies in two lines.
+"""
 
 WORD_BITS = 32
-"""Elements that are smaller travel packed (half2, dp4a)."""
+"""Width of a register [bits]. Smaller elements travel packed (half2, dp4a)."""
 
 
 def k_steps_of(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Columns[KStep]:

@@ -24,11 +24,11 @@ class LoopBody:
     load_bytes: int
     """Widest access to global memory [B]."""
     step_instructions: float
-    """Of a math warp: loop, addresses, predicates, and what operands take on their way to the pipe."""
+    """Instructions of a math warp for loop, addresses, predicates, and operands on their way to the pipe."""
     mma_instructions: float
     """Multiply-accumulate instructions of a math warp."""
     k_groups: int
-    """Groups they form, each accumulating onto the results of the one before."""
+    """Groups of these instructions, each accumulating onto the results of the group before."""
     operand_bytes: float
     """Shared-memory port time of a math warp's operands [B]."""
     overlap_fraction: float = 1.0
@@ -39,7 +39,7 @@ class LoopBody:
     """Loads of ``least_copy_bytes`` and more write shared memory by themselves (cp.async, TMA)."""
     least_copy_bytes: int = 0
     load_overhead_instructions: int = 0
-    """Of each global load: its address and predicate."""
+    """Instructions around each global load: its address and predicate."""
     vector_bytes: int = 0
     """Neighbours that a thread copies to shared memory together, where it loads them in pieces [B]; 0: it does not."""
     by_element: bool = False
@@ -49,9 +49,9 @@ class LoopBody:
     staging_slots: float = 0.0
     """Slots of the math pipe that filling shared memory takes, per 32 elements."""
     bulk_load_instructions: float = math.nan
-    """Of the producer warp; nan where all warps load."""
+    """Instructions of the producer warp in a k-step; nan where all warps load."""
     bulk_issue_slots: float = math.nan
-    """Of a math warp that a producer loads for."""
+    """Issue slots of a math warp that a producer loads for, in a k-step; nan where all warps load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +79,12 @@ class ResultPasses:
     """ALU instructions around the stores."""
     storing_sfu: float = 0.0
     converting_alu: float = 0.0
-    """Besides, where results are stored in fewer bits than they were added up in."""
+    """ALU instructions that convert results which are stored in fewer bits than they were added up in."""
     converting_sfu: float = 0.0
     adding_fma: float = 0.0
-    """Besides, where C is read: to add it, conversions included."""
+    """FMA instructions that add C where it is read, conversions included."""
     adding_alu: float = 0.0
-    """Around the loads of C."""
+    """ALU instructions around the loads of C."""
     c_ahead: bool = False
     """What a pass adds of C is requested in the pass before."""
 
@@ -94,13 +94,13 @@ class KernelFacts:
     """A kernel on a GPU, with operands of some types."""
 
     resources: Resources
-    """Of a CTA."""
+    """What a CTA occupies of an SM."""
     occupancy: Occupancy
     math_warps: int
     """Warps of a CTA that feed the math pipes."""
     instruction_name: str
     instruction: Instruction
-    """That the math warps execute."""
+    """Instruction that the math warps execute."""
     setup_cycles: float
     """Serial address arithmetic of a warp before its first load [cycles]."""
     loop: LoopBody
@@ -114,11 +114,11 @@ class KernelFacts:
     warps_k: int = 1
     """Warps that share the k of a k-step."""
     stages: int = 1
-    """Of the ring, in shared memory and registers."""
+    """Stages of the ring, in shared memory and registers."""
     swizzle_width: int = 0
     """Tiles across a stripe of the threadblock swizzle; 0: plain order."""
     stripes_across_n: bool = False
-    """Of the swizzle; they run along m."""
+    """Whether the stripes of the swizzle lie side by side along n; each runs along m."""
     producer_warps: int = 0
     """Warps of a CTA that only load."""
     instances: int = 1

@@ -32,13 +32,13 @@ class KernelTable:
     gpu: Gpu
     kernels: tuple[Kernel, ...]
     facts: tuple[KernelFacts, ...]
-    """Of each kernel."""
+    """Facts of each kernel, in the order of ``kernels``."""
     extents: Array
-    """Of tiles and of clusters, along m and along n: four rows, a column for each kernel."""
+    """Sizes of tiles and of clusters along m and along n: four rows, a column for each kernel."""
     numbers: Mapping[type, Array]
-    """By their type, a row for each of :data:`NUMBERS`, a column for each kernel."""
+    """Values of the facts by their type: a row for each of :data:`NUMBERS`, a column for each kernel."""
     split_modes: Array
-    """For each kernel, in a row, its ways of adding partial sums: 0 within the kernel, 1 by a second one, -1 none."""
+    """Ways of adding partial sums, a row for each kernel: 0 within the kernel, 1 by a second kernel, -1 none."""
 
     @classmethod
     def of(cls, gpu: Gpu, kernels: Iterable[Kernel], problem: Problem) -> KernelTable:
@@ -106,7 +106,7 @@ NUMBERS: Mapping[type, Mapping[str, tuple[str, ...]]] = {
 
 
 def _numbers(facts: KernelFacts, kind: type) -> list[float]:
-    """Those of a type, in the order of the columns."""
+    """Facts whose values are of a type, in the order of the columns."""
     return [
         getattr(getattr(facts, part) if part else facts, name)
         for part, names in NUMBERS[kind].items()
@@ -176,7 +176,7 @@ def _facts(gpu: Gpu, kernel: Kernel, problem: Problem, resources: Resources, res
 
 
 def _setup_cycles(gpu: Gpu, loop: MainLoop) -> float:
-    """Of a warp before the first load of its loop: addresses, and the way of columns to shared memory."""
+    """Cycles of a warp before the first load of its loop: addresses, and the way of columns to shared memory."""
     columns = isinstance(loop, DirectLoop) and loop.column_port_bytes is not None
     on_their_way = gpu.l2.latency_cycles + gpu.shared_memory.latency_cycles if columns else 0.0
     return loop.setup_instructions.value * gpu.instructions["ffma"].latency_cycles + on_their_way

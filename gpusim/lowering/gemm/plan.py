@@ -66,7 +66,7 @@ class GemmPlan:
 
     @property
     def instruction(self) -> Instruction:
-        """That multiplies."""
+        """Instruction that multiplies."""
         return self.main.kernel.instruction
 
     @property
@@ -89,7 +89,7 @@ class GemmPlan:
 
     @property
     def totals(self) -> tuple[Totals, ...]:
-        """What each launch comes to."""
+        """Bytes and instructions of each launch."""
         fma = self._fma_on_data
         padding = max(0.0, self.main.fma - fma)
         return tuple(

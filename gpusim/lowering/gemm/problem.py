@@ -41,33 +41,33 @@ class Problem:
     k: int
     batch: int
     swapped: bool
-    """Its m is the workload's n."""
+    """Whether m of this problem is n of the workload."""
     a: Operand
     b: Operand
     output_bits: int
     accumulator_bits: int
     partial_bits: int
-    """Of a partial sum, where a second kernel adds them up."""
+    """Width of a partial sum, where a second kernel adds them up."""
     k_slices: int = 1
     """Parts of k, each of which begins with a step of its own."""
     split_k: int | None = None
     """CTAs that share the k of a tile; None: as many as the library chooses."""
     longest_k: int | None = None
-    """What the one with most takes of k; None: they share alike."""
+    """Most values of k that a CTA takes; None: CTAs share alike."""
     additions: Additions | None = None
     bias: bool = False
-    """Where a second kernel adds up partial sums, it adds a bias too."""
+    """Whether a second kernel that adds up partial sums adds a bias too."""
     reads_c: bool = False
-    """The kernel that stores C reads it before."""
+    """Whether the kernel that stores C reads it before."""
 
     @property
     def is_large(self) -> bool:
-        """Its tiles, steps and bytes may be too large for the integers and doubles of arrays."""
+        """Whether tiles, steps and bytes may be too large for the integers and doubles of arrays."""
         return self.batch * self.m * self.n * self.k > EXACT_SIZE
 
     @property
     def types(self) -> tuple[object, ...]:
-        """All but its sizes."""
+        """Everything but the sizes."""
         outputs = self.output_bits, self.accumulator_bits, self.partial_bits, self.swapped
         operands = ((one.k_contiguous, one.element_bits, one.bits) for one in (self.a, self.b))
         return *operands, *outputs, self.split_k, self.longest_k, self.additions, self.bias, self.reads_c
@@ -176,11 +176,11 @@ class Problems:
     output_bits: int
     accumulator_bytes: float
     partial_bytes: float
-    """Of a partial sum, where a second kernel adds them up [B]."""
+    """Width of a partial sum, where a second kernel adds them up [B]."""
     split_k: int | None
     """CTAs that share the k of a tile, of all of them; None: as many as the library chooses."""
     longest_k: int | None
-    """What the one with most takes of k; None: they share alike."""
+    """Most values of k that a CTA takes; None: CTAs share alike."""
     additions: Additions | None
     bias: bool
     reads_c: bool
@@ -229,14 +229,14 @@ class Tiles:
     split_k: Array
     """CTAs that share the k of a tile."""
     steps: Array
-    """K-steps of each of them."""
+    """K-steps of each of these CTAs."""
     rows: Array
-    """Rows of A in the average tile, and of B."""
+    """Rows of A, and of B, in the average tile."""
     sm_rows: Array
-    """The same of the tile whose SM ends last: the largest where all run at once, else the average."""
+    """Rows of A, and of B, in the tile whose SM ends last: the largest where all run at once, else the average."""
     filled_rows: Array
-    """The same of what is written to shared memory. A tile at an edge that stands for itself is written whole: CUTLASS
-    writes zeros where it loads nothing, and ``cp.async`` fills what it does not copy with zeros (PTX ISA)."""
+    """Rows of A, and of B, that are written to shared memory. A tile at an edge, where it stands for itself, is written
+    whole: CUTLASS writes zeros where it loads nothing, and ``cp.async`` fills the rest with zeros (PTX ISA)."""
     k_per_step: Array
     """Values of k in the average step."""
 

@@ -23,13 +23,13 @@ class Block:
     axes: tuple[Axis, ...] | None
     """Coordinates of the grid that pick the CTA's part of the tensor; None where no two CTAs read the same."""
     block_bytes: float
-    """Of the tensor, without the rest of the sectors that its edges share [B]."""
+    """Bytes of the tensor, without the rest of the sectors that its edges share [B]."""
     l2_bytes: float
     """Sectors requested from L2; data that is multicast to a cluster counts once per cluster [B]."""
     sm_bytes: float
     """Sectors that pass the port of the CTA's SM: multicast data counts in full [B]."""
     runs: Runs | None = None
-    """Where they lie in memory; None: side by side."""
+    """How the bytes lie in memory; None: side by side."""
 
 
 @dataclass(frozen=True, slots=True)

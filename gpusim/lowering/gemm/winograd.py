@@ -17,11 +17,11 @@ from gpusim.workloads.convolution import Convolution
 BLOCK = (8, 16)
 """Rows and columns of pixels of a CTA."""
 PRODUCTS_PER_PIXEL = 4
-"""16 for 2 x 2 pixels."""
+"""Multiplications for a pixel: 16 for 2 x 2 pixels."""
 FUSED_FRACTION = PRODUCTS_PER_PIXEL / 9
-"""Of the products of a direct convolution."""
+"""Multiplications of the algorithm over those of a direct convolution."""
 TRANSFORMED_VALUES = 16
-"""Of a filter of 3 x 3."""
+"""Values of a transformed filter of 3 x 3."""
 HALO_VALUES = (BLOCK[0] + 2) * (BLOCK[1] + 2) / (BLOCK[0] * BLOCK[1])
 """Values that are read for a pixel of a block, with those around it."""
 
@@ -42,7 +42,7 @@ class FusedWinograd:
 
     @property
     def flops(self) -> int:
-        """Of the products, pixels beyond the image's edge left out."""
+        """Operations of the algorithm, without those of pixels beyond the image's edge."""
         return round(self.convolution.flops * FUSED_FRACTION)
 
 

@@ -35,7 +35,7 @@ class CacheRead:
 
     @property
     def moved_bytes(self) -> float:
-        """By all CTAs [B]."""
+        """What all CTAs read [B]."""
         return self.ctas * self.threads * self.element_bytes * IN_FLIGHT * ROUNDS
 
 

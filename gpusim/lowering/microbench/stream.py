@@ -16,7 +16,7 @@ ADDRESS_INSTRUCTIONS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class StreamKernel:
+class StreamBenchmark:
     """A kernel over arrays of equal size, and how it is launched."""
 
     reads: int
@@ -43,7 +43,7 @@ class StreamKernel:
         return (self.reads + self.writes) * self.threads * self.access_bytes * accesses * self.ctas
 
 
-def stream_launch(gpu: Gpu, stream: StreamKernel) -> Lowered:
+def stream_launch(gpu: Gpu, stream: StreamBenchmark) -> Lowered:
     """The launch of a stream that ran just before, on the same arrays."""
     warps = ceil_div(stream.threads, gpu.sm.warp_size)
     warp_bytes = stream.threads / warps * stream.access_bytes * stream.accesses
@@ -73,7 +73,7 @@ def _looped(iteration: Program, iterations: int) -> Program:
     return iteration if iterations == 1 else (Repeat(iteration, iterations),)
 
 
-def _program(gpu: Gpu, stream: StreamKernel, names: tuple[str, ...], warp_bytes: float) -> tuple[Op, ...]:
+def _program(gpu: Gpu, stream: StreamBenchmark, names: tuple[str, ...], warp_bytes: float) -> tuple[Op, ...]:
     address = Alu((("alu", float(ADDRESS_INSTRUCTIONS)),), ADDRESS_INSTRUCTIONS * gpu.pipes["alu"].latency_cycles)
     store = [Store("result", warp_bytes, warp_bytes, float(stream.accesses)) for _ in range(stream.writes)]
     if not stream.reads:
@@ -84,7 +84,7 @@ def _program(gpu: Gpu, stream: StreamKernel, names: tuple[str, ...], warp_bytes:
     return address, load, WaitLoad(), multiply, *store
 
 
-def _write_cost(gpu: Gpu, stream: StreamKernel) -> float:
+def _write_cost(gpu: Gpu, stream: StreamBenchmark) -> float:
     """DRAM time of what is written, for each byte that enters L2: each pushes out its like."""
     if not stream.writes:
         return 0.0

@@ -35,7 +35,7 @@ class VectorPlan:
     launch: Launch
     totals: tuple[Totals, ...]
     instruction: Instruction
-    """Of the FMA pipe: the peak that its arithmetic is compared with."""
+    """Instruction of the FMA pipe, whose peak the operator's arithmetic is compared with."""
     split_k: int = 1
     useful_fraction: float = 1.0
 

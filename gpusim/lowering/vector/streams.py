@@ -41,11 +41,11 @@ class AccessLoop:
     gpu: Gpu
     ctas: int
     threads: int
-    """Of a CTA."""
+    """Threads of a CTA."""
     iterations: int
-    """Of a thread."""
+    """Iterations of a thread."""
     vector_elements: float
-    """Of a load or store of a thread."""
+    """Elements of a thread's load or store."""
     part: float = 1.0
     """Share of what the operator touches that this loop goes through."""
     passing_bytes: float = 0.0

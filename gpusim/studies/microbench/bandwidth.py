@@ -10,7 +10,7 @@ from gpusim.hardware.machine import Machine
 from gpusim.launch import Launch
 from gpusim.lowering.microbench.cache import CacheRead, cache_read_launch
 from gpusim.lowering.microbench.l1 import KIB
-from gpusim.lowering.microbench.stream import StreamKernel, stream_launch
+from gpusim.lowering.microbench.stream import StreamBenchmark, stream_launch
 from gpusim.sim.simulate import simulate
 from gpusim.studies.microbench.parameters import Benchmark, Parameters, Reading, UnsupportedBenchmarkError, points
 from gpusim.system import System
@@ -35,7 +35,7 @@ def dram_stream(system: System, given: Parameters) -> Reading:
     """One element a thread, occupancy limited by shared memory; the arrays are far larger than L2."""
     threads, ctas_per_sm = _occupancy(system, given)
     reads, writes = _arrays(given)
-    stream = StreamKernel(reads, writes, threads, ceil_div(STREAM_ELEMENTS, threads), ctas_per_sm)
+    stream = StreamBenchmark(reads, writes, threads, ceil_div(STREAM_ELEMENTS, threads), ctas_per_sm)
     return _bandwidth(system, stream, given)
 
 
@@ -44,7 +44,7 @@ def stream_over_footprint(system: System, given: Parameters) -> Reading:
     threads, ctas_per_sm = _occupancy(system, given)
     reads, writes = _arrays(given)
     footprint_bytes = given.amount("footprint_kb") * KIB
-    stream = StreamKernel(
+    stream = StreamBenchmark(
         reads, writes, threads, ceil_div(STREAM_ELEMENTS, threads), ctas_per_sm, footprint_bytes=footprint_bytes
     )
     return _bandwidth(system, stream, given)
@@ -58,7 +58,7 @@ def babelstream(kernel: str, system: System, given: Parameters) -> Reading:
     element_bytes = 4.0 if given.word("precision", "double") == "float" else ELEMENT_BYTES
     elements = given.amount("array_mb", 268.4) * MEGA / element_bytes
     ctas = ceil_div(int(elements), BABELSTREAM_THREADS)
-    stream = StreamKernel(reads, writes, BABELSTREAM_THREADS, ctas, access_bytes=element_bytes)
+    stream = StreamBenchmark(reads, writes, BABELSTREAM_THREADS, ctas, access_bytes=element_bytes)
     return _bandwidth(system, stream, given)
 
 
@@ -70,7 +70,7 @@ def copy_by_width(system: System, given: Parameters) -> Reading:
         raise UnsupportedBenchmarkError(f"parameter vec: '{excerpt(vector)}' is none of {', '.join(widths)}")
     width_bytes = widths[vector]
     ctas = ceil_div(int(GIGA), int(width_bytes) * VECTOR_THREADS)
-    return _bandwidth(system, StreamKernel(1, 1, VECTOR_THREADS, ctas, access_bytes=width_bytes), given)
+    return _bandwidth(system, StreamBenchmark(1, 1, VECTOR_THREADS, ctas, access_bytes=width_bytes), given)
 
 
 def stream_by_ctas(system: System, given: Parameters) -> Reading:
@@ -86,7 +86,7 @@ def stream_by_ctas(system: System, given: Parameters) -> Reading:
         raise UnsupportedBenchmarkError("parameter memory: only the GPU's own memory, 'hbm', is simulated")
     reads, writes = STREAMS[op]
     threads, ctas = given.count("threads", LOOP_THREADS), given.count("ctas", 1)
-    stream = StreamKernel(reads, writes, threads, ctas, access_bytes=LOOP_ACCESS_BYTES, iterations=LOOP_ITERATIONS)
+    stream = StreamBenchmark(reads, writes, threads, ctas, access_bytes=LOOP_ACCESS_BYTES, iterations=LOOP_ITERATIONS)
     return _bandwidth(system, stream, given)
 
 
@@ -128,7 +128,7 @@ def _occupancy(system: System, given: Parameters) -> tuple[int, int]:
     return threads, ctas
 
 
-def _bandwidth(system: System, stream: StreamKernel, given: Parameters) -> Reading:
+def _bandwidth(system: System, stream: StreamBenchmark, given: Parameters) -> Reading:
     return _rate(system, stream_launch(system.gpu, stream).launch, stream.moved_bytes, given)
 
 

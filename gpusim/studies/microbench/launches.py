@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from gpusim.errors import excerpt
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Grid, Launch, Resources
-from gpusim.lowering.microbench.stream import StreamKernel, stream_launch
+from gpusim.lowering.microbench.stream import StreamBenchmark, stream_launch
 from gpusim.program import Compute, Role
 from gpusim.sim.simulate import simulate
 from gpusim.studies.microbench.parameters import Benchmark, Parameters, Reading, UnsupportedBenchmarkError, points
@@ -30,7 +30,7 @@ def chain_bandwidth(system: System, given: Parameters) -> Reading:
     elements = given.count("elements_f64")
     threads = _threads(given)
     footprint_bytes = 2 * elements * ELEMENT_BYTES
-    stream = StreamKernel(1, 1, threads, ceil_div(elements, threads), footprint_bytes=footprint_bytes)
+    stream = StreamBenchmark(1, 1, threads, ceil_div(elements, threads), footprint_bytes=footprint_bytes)
     interval_us = _interval_us(system, stream_launch(system.gpu, stream).launch, MODES[mode])
     return Reading(footprint_bytes / interval_us / 1e3, "GB/s")
 

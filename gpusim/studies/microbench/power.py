@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from gpusim.lowering.microbench.arithmetic import MultiplyAddStream, multiply_add_launch
-from gpusim.lowering.microbench.stream import StreamKernel, stream_launch
+from gpusim.lowering.microbench.stream import StreamBenchmark, stream_launch
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
@@ -97,8 +97,8 @@ def capped_stream_power(system: System, given: Parameters) -> Reading:
     return Reading(capped_stream(system, given).power_w, "W")
 
 
-def _triad() -> StreamKernel:
-    return StreamKernel(2, 1, 1024, ceil_div(int(BABELSTREAM_BYTES), 8 * 1024))
+def _triad() -> StreamBenchmark:
+    return StreamBenchmark(2, 1, 1024, ceil_div(int(BABELSTREAM_BYTES), 8 * 1024))
 
 
 def _roofline(system: System, given: Parameters) -> MultiplyAddStream:
