@@ -82,7 +82,7 @@ def calibrate(
 
     Exit status 1: the fit drives a value to a physical limit. No spec is written.
     """
-    from gpusim.host.timing import parse_overheads
+    from gpusim.host.timing_methods import parse_overheads
     from gpusim.studies.calibration.fit_tables import calibration_tables
     from gpusim.studies.calibration.session import calibrate as calibrate_spec
     from gpusim.studies.calibration.session import check_spec_path, write_fitted

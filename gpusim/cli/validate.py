@@ -103,7 +103,7 @@ def validate(
     output: FormatOption = "table",
 ) -> None:
     """Compare predictions with measured runs."""
-    from gpusim.host.timing import parse_overheads
+    from gpusim.host.timing_methods import parse_overheads
     from gpusim.studies.validation.kinds import by_kind, of_all_kinds
     from gpusim.studies.validation.table_kind import Request
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from gpusim.errors import InputError
-from gpusim.hardware.gpu import Gpu, Link
+from gpusim.hardware.gpu import BoardLink, Gpu
 from gpusim.record import Microseconds, Record
 
 GigabytesPerSecond = Annotated[float, Field(ge=0.01, le=1e5)]
@@ -101,6 +101,6 @@ class Node(Record):
         return self.ring_links.get(str(ranks), 0)
 
 
-def sustained_gb_per_s(link: Link, count: int) -> float:
+def sustained_gb_per_s(link: BoardLink, count: int) -> float:
     """What ``count`` links carry in one direction [GB/s]."""
     return count * link.gb_per_s * link.sustained_fraction

@@ -16,7 +16,7 @@ from gpusim.errors import excerpt
 from gpusim.evidence.fields import Fields, MeasuredError, csv_fields, header_with, read_text
 from gpusim.evidence.sources import source_of
 from gpusim.files.outputs import replacing
-from gpusim.host.timing import METHODS
+from gpusim.host.timing_methods import METHODS
 from gpusim.numbers.formats import ACCUMULATORS, RESULTS, Dtype
 from gpusim.units import ceil_div
 from gpusim.workloads.attention import ATTENTION_COLUMNS, ATTENTION_OPS

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import Field
 
 from gpusim.host.host import record_key
-from gpusim.host.timing import Harness
+from gpusim.host.timing_methods import Harness
 from gpusim.numbers.formats import Dtype
 from gpusim.record import Microseconds, Record
 from gpusim.specs import Spec

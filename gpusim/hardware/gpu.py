@@ -349,7 +349,7 @@ class Power(Record):
         return relative * self.tensor_pj_per_fma
 
 
-class Link(Record):
+class BoardLink(Record):
     """Links of one kind that leave the board, to other GPUs or to the host."""
 
     count: int = Field(ge=1, le=256, description="Links of the board.")
@@ -387,7 +387,7 @@ class Gpu(Record):
     )
     front_end: FrontEnd = Field(description="Start and end of kernels.")
     power: Power = Field(description="Inputs of the clock governor.")
-    links: dict[str, Link] = Field(default={}, description="Links that leave the board: nvlink, pcie.")
+    links: dict[str, BoardLink] = Field(default={}, description="Links that leave the board: nvlink, pcie.")
     stated_peaks: dict[str, TeraPerSecond] = Field(
         description="Peak rate that the vendor states, by key of instructions [TFLOP/s or TOP/s]; checked within 1 %."
     )

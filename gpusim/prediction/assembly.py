@@ -7,8 +7,8 @@ from typing import Any
 
 from gpusim.confidence import interval_of
 from gpusim.hardware.gpu import Gpu
+from gpusim.lowering.gemm.fused_winograd import FusedWinograd
 from gpusim.lowering.gemm.gathered import ImplicitGemm
-from gpusim.lowering.gemm.winograd import FusedWinograd
 from gpusim.lowering.totals import Totals
 from gpusim.prediction.bottleneck import busy_fractions, gpu_busy_fractions, time_shares
 from gpusim.prediction.choose import Candidate

@@ -16,12 +16,12 @@ from gpusim.lowering.attention.plan import AttentionPlan
 from gpusim.lowering.convolution.depthwise import DepthwisePlan
 from gpusim.lowering.convolution.plan import ConvolutionPlan
 from gpusim.lowering.convolution.transforms import Transform
-from gpusim.lowering.gemm.launches import lower, lower_tiles
+from gpusim.lowering.gemm.lower import lower, lower_tiles
 from gpusim.lowering.gemm.plan import GemmPlan, plan
 from gpusim.lowering.vector.plan import VectorPlan, vector_plan
-from gpusim.prediction.attention import planned_attention
+from gpusim.prediction.attention_selection import planned_attention
 from gpusim.prediction.choose import Candidate, GemmCandidate, OnlyCandidate, Ranking, candidates
-from gpusim.prediction.convolution import ranked_convolutions
+from gpusim.prediction.convolution_selection import ranked_convolutions
 from gpusim.prediction.options import Options
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
 from gpusim.prediction.vector_selection import vector_kernel

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from gpusim.host.timing import HOST_METHODS
+from gpusim.host.timing_methods import HOST_METHODS
 from gpusim.report.error_columns import ALL, COUNTED, ERRORS, counted_cells, error_cells, percent_text
 from gpusim.report.formatting import shape_text, time_text
 from gpusim.report.text_table import TextTable

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gpusim.host.host import Host
-from gpusim.host.timing import LIBRARY_KINDS, dispatched_as
+from gpusim.host.timing_methods import LIBRARY_KINDS, dispatched_as
 from gpusim.models.task import Task
 from gpusim.step.options import StepOptions
 from gpusim.step.play import Launch, Span, play

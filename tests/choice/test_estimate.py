@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from gpusim.hardware.machine import Machine
-from gpusim.lowering.gemm.launches import lower
+from gpusim.lowering.gemm.lower import lower
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.choose import GemmCandidate, rankings
 from gpusim.prediction.selection import usable_kernels

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from gpusim.evidence.measured import MeasuredRow, read_measured
 from gpusim.evidence.sources import MeasuredSystem, stated_overheads
 from gpusim.execution.service import Service
-from gpusim.host.timing import observed_time_us
+from gpusim.host.timing_methods import observed_time_us
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options as PredictOptions
 from gpusim.prediction.plans import ranked_plans

@@ -17,7 +17,7 @@ from gpusim.evidence.sources import MeasuredSystem
 from gpusim.execution.executor import Inline
 from gpusim.execution.journal import Journal
 from gpusim.execution.service import Service
-from gpusim.host.timing import observed_time_us
+from gpusim.host.timing_methods import observed_time_us
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict

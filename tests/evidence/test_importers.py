@@ -34,7 +34,7 @@ from gpusim.evidence.measured import (
     write_measured,
 )
 from gpusim.files.inputs import MOST_BYTES
-from gpusim.host.timing import METHODS
+from gpusim.host.timing_methods import METHODS
 from gpusim.numbers.formats import ACCUMULATORS, Dtype
 from gpusim.units import MIB
 from gpusim.workloads.conditions import CALLS_OF_LOAD, L2_STATES, OPERANDS

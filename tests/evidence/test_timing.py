@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpusim.evidence.sources import MeasuredSystem, Overheads, measured_system
 from gpusim.files.yamlfile import SpecError
 from gpusim.host.host import Host
-from gpusim.host.timing import METHODS, Harness, TimingError, observed_time_us, parse_overheads
+from gpusim.host.timing_methods import METHODS, Harness, TimingError, observed_time_us, parse_overheads
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict

@@ -14,7 +14,7 @@ from conftest import RunGpusim, WriteRuns, refused
 from conftest import measured_line as line
 
 from gpusim.execution.service import Service
-from gpusim.host.timing import METHODS, observed_time_us
+from gpusim.host.timing_methods import METHODS, observed_time_us
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict

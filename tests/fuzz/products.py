@@ -21,7 +21,7 @@ from functools import cache
 import harness
 
 from gpusim.hardware.machine import Machine
-from gpusim.lowering.gemm.launches import lower
+from gpusim.lowering.gemm.lower import lower
 from gpusim.lowering.gemm.plan import GemmPlan
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options

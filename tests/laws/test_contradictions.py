@@ -12,7 +12,7 @@ from conftest import WriteRuns, measured_line
 
 from gpusim.cli import run_cli
 from gpusim.hardware.machine import Machine
-from gpusim.lowering.gemm.launches import lower
+from gpusim.lowering.gemm.lower import lower
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans

@@ -8,7 +8,7 @@ from conftest import unfitted, unfitted_spec
 
 from gpusim.hardware.machine import Machine
 from gpusim.library.catalogue import Kernel
-from gpusim.lowering.gemm.launches import lower
+from gpusim.lowering.gemm.lower import lower
 from gpusim.lowering.gemm.plan import plan
 from gpusim.lowering.gemm.problem import problem_of
 from gpusim.numbers.formats import Dtype

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from gpusim.hardware.machine import Machine
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.launch import Launch, l2_read_bytes
-from gpusim.lowering.gemm.launches import lower
+from gpusim.lowering.gemm.lower import lower
 from gpusim.lowering.gemm.plan import GemmPlan, plan
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.choose import candidates

@@ -16,7 +16,7 @@ from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.attention import AttentionKernel
 from gpusim.lowering.attention.plan import attention_plan
 from gpusim.numbers.formats import Dtype
-from gpusim.prediction.attention import planned_attention
+from gpusim.prediction.attention_selection import planned_attention
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import bounds_of
 from gpusim.prediction.predict import predict

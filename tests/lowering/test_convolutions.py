@@ -12,8 +12,8 @@ from gpusim.hardware.machine import Machine
 from gpusim.lowering.convolution.plan import ConvolutionPlan
 from gpusim.lowering.convolution.transforms import Stack, Surroundings
 from gpusim.lowering.convolution.winograd import unfused
+from gpusim.lowering.gemm.fused_winograd import FusedWinograd
 from gpusim.lowering.gemm.problem import problem_of
-from gpusim.lowering.gemm.winograd import FusedWinograd
 from gpusim.lowering.pages import effective_l2_bytes
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options

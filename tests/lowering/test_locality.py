@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpusim.hardware.machine import REPLACEMENT_CANDIDATES
 from gpusim.launch import Grid
-from gpusim.lowering.gemm.launches import lower
+from gpusim.lowering.gemm.lower import lower
 from gpusim.lowering.gemm.problem import Problems, problem_of
 from gpusim.lowering.locality import (
     Panels,

@@ -7,7 +7,7 @@ from conftest import with_gpu
 from gemm_kernels import A100, AMPERE_HGEMM, V100, VOLTA_SGEMM, kernel
 
 from gpusim.hardware.machine import Machine
-from gpusim.lowering.gemm.launches import lower_tiles
+from gpusim.lowering.gemm.lower import lower_tiles
 from gpusim.lowering.gemm.plan import plan
 from gpusim.lowering.gemm.problem import Problems, problem_of
 from gpusim.numbers.formats import Dtype

@@ -14,7 +14,7 @@ from gemm_kernels import VOLTA_SGEMM, kernel
 
 from gpusim.hardware.machine import Machine
 from gpusim.library.catalogue import Kernel
-from gpusim.lowering.gemm.launches import lower, lower_tiles
+from gpusim.lowering.gemm.lower import lower, lower_tiles
 from gpusim.lowering.gemm.plan import GemmPlan, plan
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.choose import candidates

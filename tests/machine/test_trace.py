@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 import gpusim as package
 from gpusim.hardware.machine import Machine
-from gpusim.lowering.gemm.launches import lower
+from gpusim.lowering.gemm.lower import lower
 from gpusim.lowering.gemm.plan import GemmPlan
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.choose import candidates

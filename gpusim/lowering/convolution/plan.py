@@ -8,9 +8,9 @@ from gpusim.hardware.gpu import Instruction
 from gpusim.launch import Grid
 from gpusim.lowering.convolution.transforms import Transform
 from gpusim.lowering.convolution.winograd import UNFUSED_FRACTION
+from gpusim.lowering.gemm.fused_winograd import FUSED_FRACTION, FusedWinograd
 from gpusim.lowering.gemm.gathered import ImplicitGemm
 from gpusim.lowering.gemm.plan import GemmPlan
-from gpusim.lowering.gemm.winograd import FUSED_FRACTION, FusedWinograd
 from gpusim.lowering.totals import Totals
 from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm

@@ -15,7 +15,7 @@ from gpusim.launch import Grid
 from gpusim.library.transforms import WinogradKernel
 from gpusim.lowering.convolution.layouts import Form
 from gpusim.lowering.convolution.transforms import Surroundings, Transform
-from gpusim.lowering.gemm.winograd import TRANSFORMED_VALUES, FusedWinograd
+from gpusim.lowering.gemm.fused_winograd import TRANSFORMED_VALUES, FusedWinograd
 from gpusim.numbers.formats import Dtype
 from gpusim.program import Alu, Load, Program, Read, Store, WaitLoad
 from gpusim.units import ceil_div

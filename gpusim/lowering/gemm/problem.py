@@ -13,8 +13,8 @@ from functools import lru_cache
 import numpy as np
 
 from gpusim.lowering.columns import Array
+from gpusim.lowering.gemm.fused_winograd import PRODUCTS_PER_PIXEL, FusedWinograd, winograd_operands
 from gpusim.lowering.gemm.gathered import Additions, Gathered, ImplicitGemm, gathered
-from gpusim.lowering.gemm.winograd import PRODUCTS_PER_PIXEL, FusedWinograd, winograd_operands
 from gpusim.lowering.operand import Operand, Operands
 from gpusim.numbers.formats import FORMATS, Dtype
 from gpusim.units import ceil_div

@@ -16,7 +16,7 @@ from gpusim.library.vector import (
     WarpRowsKernel,
 )
 from gpusim.lowering.totals import Lowered, Totals, totals_of
-from gpusim.lowering.vector.columns import lower_columns
+from gpusim.lowering.vector.column_reduction import lower_columns
 from gpusim.lowering.vector.elementwise import lower_elementwise
 from gpusim.lowering.vector.norm import lower_norm
 from gpusim.lowering.vector.reduction import lower_reduction

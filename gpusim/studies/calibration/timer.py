@@ -17,7 +17,7 @@ from gpusim.evidence.sources import MeasuredSystem
 from gpusim.execution.executor import Executor
 from gpusim.execution.journal import Journal
 from gpusim.execution.store import shared_store
-from gpusim.host.timing import observed_time_us
+from gpusim.host.timing_methods import observed_time_us
 from gpusim.library.catalogue import Kernel, SplitKMode
 from gpusim.lowering.gemm.plan import plans
 from gpusim.lowering.gemm.problem import problem_of

@@ -8,7 +8,7 @@ from functools import partial
 from gpusim.errors import excerpt
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Launch
-from gpusim.lowering.microbench.cache import CacheRead, cache_read_launch
+from gpusim.lowering.microbench.cache_reads import CacheRead, cache_read_launch
 from gpusim.lowering.microbench.l1 import KIB
 from gpusim.lowering.microbench.stream import StreamBenchmark, stream_launch
 from gpusim.sim.simulate import simulate

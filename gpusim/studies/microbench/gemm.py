@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gpusim.errors import excerpt
 from gpusim.host.host import Host
-from gpusim.host.timing import observed_time_us
+from gpusim.host.timing_methods import observed_time_us
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gpusim.errors import excerpt
 from gpusim.hardware.machine import Machine
-from gpusim.lowering.microbench.arithmetic import InstructionLoop, instruction_launch
+from gpusim.lowering.microbench.compute_loops import InstructionLoop, instruction_launch
 from gpusim.sim.simulate import simulate
 from gpusim.studies.microbench.parameters import Benchmark, Parameters, Reading, UnsupportedBenchmarkError, points
 from gpusim.system import System

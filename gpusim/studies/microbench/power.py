@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from gpusim.lowering.microbench.arithmetic import MultiplyAddStream, multiply_add_launch
+from gpusim.lowering.microbench.compute_loops import MultiplyAddStream, multiply_add_launch
 from gpusim.lowering.microbench.stream import StreamBenchmark, stream_launch
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options

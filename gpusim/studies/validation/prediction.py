@@ -1,6 +1,6 @@
 """Predictions of measured rows, once with the chosen and once with the recorded kernel.
 
-What is compared is what the row's way of timing would have read (:func:`gpusim.host.timing.observed_time_us`).
+What is compared is what the row's way of timing would have read (:func:`gpusim.host.timing_methods.observed_time_us`).
 A row that cannot be predicted has a reason instead.
 """
 
@@ -20,7 +20,7 @@ from gpusim.execution.journal import Journal
 from gpusim.execution.resumable import WHOLE, ResumableSweep
 from gpusim.execution.service import Service
 from gpusim.execution.sweep import sweep
-from gpusim.host.timing import dispatched_as, observed_time_us
+from gpusim.host.timing_methods import dispatched_as, observed_time_us
 from gpusim.lowering.pages import usable_l2_bytes
 from gpusim.prediction.options import Options
 from gpusim.prediction.results import Result
