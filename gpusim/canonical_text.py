@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel
 
 Spell = Callable[[Any], Any]
-"""Gives what is written for a value of one class."""
+"""A function that gives what is written for a value of a class."""
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 """Types whose values Python writes in full: floats in the fewest digits that give them back."""

@@ -103,7 +103,7 @@ class Confidence(Record):
     measured: tuple[MeasuredRange, ...]
 
     def evidence(self, board: str, gemm: Gemm) -> Evidence:
-        """Whether measured GEMMs surround one.
+        """Whether measured GEMMs surround a GEMM on a board.
 
         ``validated``: those of its kind on its board have both fewer and more operations, and fewer and more bytes.
         ``interpolated``: those of the architecture in that type, or one of its rate, do.

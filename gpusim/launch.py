@@ -87,7 +87,7 @@ class Runs(NamedTuple):
     row_bytes: float
     """Distance from a run to the next run of the block [B]."""
     axis: Axis | None = None
-    """Beside it lies the run of the CTA one further along this axis; None: of the same CTA's next block."""
+    """Axis along which the next CTA's run lies beside this one; None: the run of the same CTA's next block does."""
     begins_bytes: float = 0.0
     """Rows begin on multiples of this; 0: on lines [B]."""
     in_page_bytes: float = 1e9
@@ -116,7 +116,7 @@ class Tensor:
     """Part of the reads that DRAM answers whose lines have their home in the far partition. A block of several lines
     comes with the last of them, which is one of those."""
     read_cost: float = 1.0
-    """DRAM time of what is read, of the same bytes in a stream: more where DRAM pages are opened for little. In
+    """DRAM time of what is read over that of a stream of as many bytes: above 1 where pages are opened for little. In
     ``sampled``, and where no block is shared."""
     runs: Runs | None = None
     """What ``full`` counts lines and DRAM pages by; None: a block lies together."""
@@ -144,12 +144,12 @@ class Launch:
     """DRAM time of the dirty data that what enters L2 (read on a miss, or written) pushes out, of the time that reading
     it takes in a stream: in ``sampled``."""
     write_cost: float = 1.0
-    """DRAM time of a byte that is written back, of one that is read in a stream."""
+    """DRAM time of a byte that is written back over that of a byte read in a stream."""
     persistent: bool = False
-    """A CTA keeps its warps from tile to tile, and each goes on to the next as soon as it is done."""
+    """Whether a CTA keeps its warps from tile to tile, each of which goes on to the next as soon as it is done."""
     cold: bool = True
-    """Nothing was used lately: the first loads of an SM miss the TLB too, and earlier runs left other data in L2.
-    Otherwise they left what fits of the launch's own."""
+    """Whether nothing was used lately: the first loads of an SM miss the TLB too, and L2 holds the data of other runs.
+    Otherwise L2 holds what fits of the launch's own."""
     edges: tuple[Work, Work, Work] | None = None
     """Work of the CTAs that are last along x, along y, and along both, in programs that differ in amounts only. None:
     all CTAs do the same, such as the mean of all."""
@@ -190,7 +190,7 @@ class Launch:
         return Work(self.roles, self.tensors), *(self.edges or ())
 
     def work_at(self, at: Coordinates) -> int:
-        """The number of what a CTA does."""
+        """Index of a CTA's work in :attr:`works`."""
         return (at.x == self.grid.x - 1) + 2 * (at.y == self.grid.y - 1) if self.edges else 0
 
     @property

@@ -30,7 +30,7 @@ class ModelWorkload:
     """A step of a model, or a batch of sequences of one that writes token by token."""
 
     model: str
-    """Name of a shipped one, or a file."""
+    """Name of a shipped model, or its file."""
     policy: Policy = field(default_factory=Policy)
     options: StepOptions = StepOptions()
     sizes: Mapping[str, int] = field(default_factory=dict)

@@ -25,7 +25,7 @@ class Ranked:
     """The plans that an operator may run on."""
 
     candidates: Sequence[Candidate[Plan]]
-    """The one that the library launches first."""
+    """Ways to run the operator; the candidate that the library launches comes first."""
     retuned: Candidate[Plan] | None
     """What a library that was tuned for the GPU would launch, where this one was tuned for another; else none.
 

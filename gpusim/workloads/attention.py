@@ -42,9 +42,9 @@ class Attention:
     key_heads: int | None = None
     """Heads of keys and values, each shared by as many heads of queries; None: as many as of queries."""
     causal: bool = False
-    """The last query sees all keys, and each one before it one fewer."""
+    """Whether the last query sees all keys, and each query before it one key fewer."""
     mask: bool = False
-    """A bias for each key is added to its scores, such as one that hides what pads a sentence."""
+    """Whether a bias for each key is added to its scores, such as a bias that hides what pads a sentence."""
     dropout: bool = False
 
     def __post_init__(self) -> None:

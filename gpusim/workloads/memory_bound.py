@@ -30,7 +30,7 @@ class Access:
     """
 
     elements: int
-    """Elements touched, each as often as it is."""
+    """Elements touched, each counted as often as it is touched."""
     dtype: Dtype
     run: int | None = None
     """Contiguous elements that stand together, in the order in which threads touch them; None: all."""

@@ -33,11 +33,11 @@ from gpusim.program import (
 )
 
 RESULT_SHARED_BYTES = 128
-"""Results lie in threads so that a warp writes one of 4 bytes of each to shared memory at a time (STS)."""
+"""What a warp writes of its results to shared memory at a time: 4 bytes of each thread (STS) [B]."""
 
 RESULTS_IN_RUN = 4
-"""That a thread of a CUDA-core tile holds one after the other. Each addition to memory (RED) takes one of them, so that
-a sector is sent to L2 as often as a run is long. Assumed."""
+"""Neighbouring results that a thread of a CUDA-core tile holds. An addition to memory (RED) takes a single result, so
+that a sector is sent to L2 as often as a run is long. Assumed."""
 
 ADDED = Pipes(fma=1.0)
 """Instructions for each result where C is read, of kernels whose code was not counted."""
@@ -140,7 +140,7 @@ def epilogue_of(
 
 
 def store_passes(gpu: Gpu, kernels: Any, problems: Problems, result_bytes: Array, products: Array) -> Array:
-    """How often each sector of C is written to L2: once in whole runs of a warp, and twice where two runs share it.
+    """Times that each sector of C is written to L2: once in whole runs of a warp, and twice where two runs share it.
 
     Args:
         products: that are added up in a result, of kernels that add them in memory.
@@ -150,7 +150,7 @@ def store_passes(gpu: Gpu, kernels: Any, problems: Problems, result_bytes: Array
 
 
 def c_passes(gpu: Gpu, kernels: Any, problems: Problems) -> Array:
-    """How often each sector of C is read where it is: twice where two runs share it."""
+    """Times that each sector of C is read where C is read: twice where two runs share it."""
     return _run_passes(gpu, kernels, problems, np.asarray(problems.output_bits / 8))
 
 

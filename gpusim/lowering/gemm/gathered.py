@@ -39,7 +39,7 @@ class ImplicitGemm:
 
     @property
     def atomic_scatter(self) -> bool:
-        """Products of the images' gradient for each tap are added to the pixels that it reaches."""
+        """Whether products of the images' gradient for each tap are added to the pixels that the tap reaches."""
         return self.traits.algorithm == "atomic_scatter"
 
     @property
@@ -49,7 +49,7 @@ class ImplicitGemm:
 
     @property
     def parts_of_k(self) -> tuple[int | None, int | None]:
-        """CTAs that share the k of a tile, and what the one with most takes of it.
+        """CTAs that share the k of a tile, and the most values of k that one of them takes.
 
         None where the library chooses how many they are, and where they share alike.
         """

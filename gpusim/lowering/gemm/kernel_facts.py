@@ -34,18 +34,18 @@ class LoopBody:
     overlap_fraction: float = 1.0
     """Part of a k-step's math between the last global load and the first store to shared memory (0 to 1)."""
     in_shared_memory: bool = True
-    """Operands pass through shared memory."""
+    """Whether operands pass through shared memory."""
     copies_itself: bool = False
-    """Loads of ``least_copy_bytes`` and more write shared memory by themselves (cp.async, TMA)."""
+    """Whether loads of ``least_copy_bytes`` and more write shared memory by themselves (cp.async, TMA)."""
     least_copy_bytes: int = 0
     load_overhead_instructions: int = 0
     """Instructions around each global load: its address and predicate."""
     vector_bytes: int = 0
     """Neighbours that a thread copies to shared memory together, where it loads them in pieces [B]; 0: it does not."""
     by_element: bool = False
-    """Compiled for rows that are all aligned, and for single elements."""
+    """Whether it is compiled for rows that are all aligned, and for single elements."""
     transposes: bool = False
-    """Threads multiply along m and n: operands that lie along k are transposed on their way into shared memory."""
+    """Whether threads multiply along m and n, so that operands along k are transposed on their way to shared memory."""
     staging_slots: float = 0.0
     """Slots of the math pipe that filling shared memory takes, per 32 elements."""
     bulk_load_instructions: float = math.nan
@@ -59,11 +59,11 @@ class ResultPasses:
     """How a warp's results go from its accumulators to memory; instructions are those of all its results."""
 
     stores_elements: bool = False
-    """Threads store single results, a warp a run of a row."""
+    """Whether threads store single results, a warp a run of a row."""
     bulk_store: bool = False
-    """One thread hands the CTA's tile to the TMA; its warps meet before and after."""
+    """Whether one thread hands the CTA's tile to the TMA; its warps meet before and after."""
     in_shared_memory: bool = False
-    """Results pass through shared memory, so that rows of C are stored in full lines."""
+    """Whether results pass through shared memory, so that rows of C are stored in full lines."""
     shared_passes: int = 0
     """Times that some rows of the results pass through shared memory, one after the other; 0 where all pass at once."""
     shared_pass_cycles: float = 0.0
@@ -86,7 +86,7 @@ class ResultPasses:
     adding_alu: float = 0.0
     """ALU instructions around the loads of C."""
     c_ahead: bool = False
-    """What a pass adds of C is requested in the pass before."""
+    """Whether a pass requests what the next one adds of C."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class KernelFacts:
     instances: int = 1
     """Sets of math warps that take a persistent CTA's tiles in turn."""
     persistent: bool = False
-    """A CTA slot keeps its warps from tile to tile, and each goes on to the next as soon as it is done."""
+    """Whether a CTA slot keeps its warps from tile to tile, each of which goes on to the next as soon as it is done."""
     stores_result: bool = True
     convolves: bool = False
     least_split_steps: int = 0

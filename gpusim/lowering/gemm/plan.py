@@ -142,7 +142,7 @@ class GemmPlans:
 
     @property
     def second_kernels(self) -> Array:
-        """How many each row has."""
+        """Number of second kernels of each row's plan."""
         counts = np.zeros(len(self.choices.problem), dtype=int)
         for rows, _ in self.reductions:
             counts[rows] += 1
@@ -227,7 +227,7 @@ def plans_of(table: KernelTable, columns: Problems, choices: Choices, *, warm: b
 
 
 def tile_schedules(gpu: Gpu, planned: GemmPlan) -> tuple[Schedule, ...]:
-    """What the CTAs of a plan's product do within the grid and at its edges; one schedule where all do the same.
+    """What the CTAs of a plan's GEMM do within the grid and at its edges; one schedule where all do the same.
 
     The last along x, along y, and along both follow the others in this order. Tiles of sliced rows have edges
     throughout: their average stands for all.

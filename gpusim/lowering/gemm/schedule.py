@@ -40,11 +40,11 @@ class KStep:
     port_bytes: float
     """Load/store path time they take, in bytes of port width (narrow accesses waste the rest) [B]."""
     to_shared: bool
-    """Data lands in shared memory by itself (cp.async, TMA); otherwise it goes through registers."""
+    """Whether data lands in shared memory by itself (cp.async, TMA); otherwise it goes through registers."""
     shared_write_bytes: float
     """Shared-memory port time of writing it there, bank conflicts included [B]."""
     load_instructions: float
-    """Warp-wide global loads of one warp."""
+    """Global load instructions of a warp."""
     prefetch_distance: int
     """K-steps whose data is on its way while one is computed."""
     pipe_slots: float
@@ -82,7 +82,7 @@ class Epilogue:
     store_instructions: float = 0.0
     """Warp-wide stores of the CTA that ends last."""
     store_largest: float = 1.0
-    """What the CTA that ends last writes, over what the average one does."""
+    """What the CTA that ends last writes over what the average CTA writes."""
     c_bytes: float = 0.0
     """What the warp reads of C, to add its results to [B]."""
 
@@ -99,9 +99,9 @@ class Schedule:
     step: KStep
     epilogue: Epilogue
     store_bytes: float
-    """Results the average CTA writes: of those that share a tile, one does [B]."""
+    """Results that the average CTA writes: of CTAs that share a tile, one does [B]."""
     store_passes: float
-    """How often each sector of them is written to L2: narrow stores write it piece by piece."""
+    """Times that each sector of the results is written to L2: narrow stores write it piece by piece."""
     traffic: Traffic
     cold: bool
     """Operands were not used lately: the first loads of an SM also miss the TLB."""
