@@ -95,8 +95,8 @@ class Kernels:
             for one, longer in zip(self._all, self._longer, strict=True)
         ]
 
-    def beside_us(self, clock_mhz: float) -> list[float] | None:
-        """The same of each task while GPUs exchange data [us]; None where none do.
+    def overlapped_us(self, clock_mhz: float) -> list[float] | None:
+        """Duration of each task's kernels while GPUs exchange data [us]; None where none do.
 
         The exchange has SMs of its own, so that a kernel has fewer, and takes its share of DRAM's bandwidth.
         """

@@ -31,7 +31,7 @@ class Launch:
     """The host waits until it has ended."""
     exchanges: bool = False
     """Takes SMs and bandwidth from the kernels of other streams."""
-    beside_us: float | None = None
+    overlapped_us: float | None = None
     """Duration beside one that exchanges; None: the same."""
     further_gap_us: float = 0.0
     """What the stream waits before it, beyond the gap before any kernel."""
@@ -127,8 +127,8 @@ class _Step:
                 yield self._ended[other]
             yield self._env.timeout(self._gap_us + launch.further_gap_us)
             start_us = self._env.now
-            if launch.beside_us is not None:
-                yield from self._compute(launch.duration_us, launch.beside_us)
+            if launch.overlapped_us is not None:
+                yield from self._compute(launch.duration_us, launch.overlapped_us)
             else:
                 self._count_running(+launch.exchanges)
                 yield self._env.timeout(launch.duration_us)
@@ -137,11 +137,11 @@ class _Step:
             if place in self._ended:
                 _ = self._ended[place].succeed()
 
-    def _compute(self, alone_us: float, beside_us: float) -> Process:
+    def _compute(self, alone_us: float, overlapped_us: float) -> Process:
         """Work at one of two speeds, as others exchange or not."""
         left = 1.0
         while True:
-            takes_us, began_us = beside_us if self._exchanging else alone_us, self._env.now
+            takes_us, began_us = overlapped_us if self._exchanging else alone_us, self._env.now
             end = self._env.timeout(left * takes_us)
             yield end | self._changed
             if end.processed:

@@ -42,8 +42,8 @@ def predict_step(
 
     def time_at(clock_mhz: float) -> float:
         if clock_mhz not in runs:
-            beside_us = kernels.beside_us(clock_mhz)
-            runs[clock_mhz] = run(system.host, tasks, kernels.durations_us(clock_mhz), options, beside_us)
+            overlapped_us = kernels.overlapped_us(clock_mhz)
+            runs[clock_mhz] = run(system.host, tasks, kernels.durations_us(clock_mhz), options, overlapped_us)
         return runs[clock_mhz].step_us
 
     at = sustained_clock(system.gpu, kernels.energy(counts), time_at)
@@ -51,9 +51,9 @@ def predict_step(
     computed = sorted((span for span in played.spans if span.stream == COMPUTE), key=lambda span: span.start_us)
     clocks = clocks_of(system.gpu, computed, kernels.energies(), at, kernels.duration_us)
     if any(longer != 1.0 for longer in clocks.longer):
-        beside_us = kernels.beside_us(at.clock_mhz)
+        overlapped_us = kernels.overlapped_us(at.clock_mhz)
         durations_us = [one * longer for one, longer in zip(durations_us, clocks.longer, strict=True)]
-        slower_us = beside_us and [one * longer for one, longer in zip(beside_us, clocks.longer, strict=True)]
+        slower_us = overlapped_us and [one * longer for one, longer in zip(overlapped_us, clocks.longer, strict=True)]
         played = run(system.host, tasks, durations_us, options, slower_us)
     timed = kernels.timed(tasks, counts, at, durations_us)
     return Step(system.gpu.name, timed, clocks.mean_mhz, clocks.mean_w, played)

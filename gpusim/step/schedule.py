@@ -45,18 +45,18 @@ def run(
     tasks: Sequence[Task],
     durations_us: Sequence[float],
     options: StepOptions,
-    beside_us: Sequence[float] | None = None,
+    overlapped_us: Sequence[float] | None = None,
 ) -> Run:
     """Play a step.
 
     Args:
         durations_us: of the kernels of each task.
-        beside_us: of the same while GPUs exchange data; None: as long.
+        overlapped_us: durations of the same kernels while GPUs exchange data; None: as alone.
     """
     if not any(task.phase == "communication" for task in tasks):
-        beside_us = None
+        overlapped_us = None
     order = list(_order(tasks, options))
-    launches = _launches(host, tasks, durations_us, beside_us, order, options)
+    launches = _launches(host, tasks, durations_us, overlapped_us, order, options)
     ends = [0.0] * len(order)
     spans = play(launches, host.graph_gap_us if options.graphs else host.stream_gap_us)
     for span in spans:
@@ -67,7 +67,9 @@ def run(
     pass_us = _pass_us(ends[length:], tasks, once(options), passes, began_us)
     shown = tuple(span.moved(order[span.launch], -began_us) for span in spans if span.launch >= length)
     computed = [span for span in shown if span.stream == COMPUTE]
-    slowed_us = sum(span.end_us - span.start_us - durations_us[span.launch] for span in computed) if beside_us else 0.0
+    slowed_us = 0.0
+    if overlapped_us:
+        slowed_us = sum(span.end_us - span.start_us - durations_us[span.launch] for span in computed)
     return Run(ended_us - began_us + (options.accumulation - passes) * pass_us, pass_us, slowed_us, shown)
 
 
@@ -92,7 +94,7 @@ def _launches(
     host: Host,
     tasks: Sequence[Task],
     durations_us: Sequence[float],
-    beside_us: Sequence[float] | None,
+    overlapped_us: Sequence[float] | None,
     order: Sequence[int],
     options: StepOptions,
 ) -> list[Launch]:
@@ -114,7 +116,7 @@ def _launches(
         read_back = (task.call in READ_BACK and not options.graphs) or (options.synchronised and number in last_of_step)
         host_us = calls_us[task.call] + (options.host_us if place == 0 else 0.0)
         exchanges = stream == COMMUNICATION
-        slower_us = beside_us[place] if beside_us and not exchanges else None
+        slower_us = overlapped_us[place] if overlapped_us and not exchanges else None
         gap_us = _further_gap_us(host, task, options)
         found.append(Launch(host_us, durations_us[place], stream, after, read_back, exchanges, slower_us, gap_us))
         written |= {tensor.name: (number, stream) for tensor in task.writes}

@@ -121,13 +121,13 @@ def test_an_exchange_runs_beside_the_kernels_that_do_not_need_it() -> None:
 
 
 def test_kernels_beside_an_exchange_go_slower_until_it_ends() -> None:
-    found = run(NO_GAP, SUMMED_BESIDE, [10.0, 30.0, 40.0, 5.0], StepOptions(), beside_us=[15.0, 30.0, 60.0, 8.0])
+    found = run(NO_GAP, SUMMED_BESIDE, [10.0, 30.0, 40.0, 5.0], StepOptions(), overlapped_us=[15.0, 30.0, 60.0, 8.0])
     spans = {span.launch: pytest.approx((span.start_us, span.end_us)) for span in found.spans}
     # Half of the 60 us are done when the exchange ends; the rest takes half of 40.
     assert spans == {0: (0.0, 10.0), 1: (10.0, 40.0), 2: (10.0, 60.0), 3: (60.0, 65.0)}
     assert found.slowed_us == pytest.approx(10)
     alone = run(
-        NO_GAP, SUMMED_BESIDE[:1] + SUMMED_BESIDE[2:], [10.0, 40.0, 5.0], StepOptions(), beside_us=[15.0, 60.0, 8.0]
+        NO_GAP, SUMMED_BESIDE[:1] + SUMMED_BESIDE[2:], [10.0, 40.0, 5.0], StepOptions(), overlapped_us=[15.0, 60.0, 8.0]
     )
     assert alone.slowed_us == 0
 
@@ -138,12 +138,12 @@ def test_an_exchange_slows_kernels_by_its_sms_and_by_its_bandwidth() -> None:
     tasks = group.tasks(graph, TRAIN)
     kernels = Kernels(V100, tasks, simulate, group.peers("train"))
     clock = V100.gpu.clock.max_mhz
-    alone, beside = kernels.durations_us(clock), kernels.beside_us(clock)
+    alone, beside = kernels.durations_us(clock), kernels.overlapped_us(clock)
     assert beside is not None
     ratios = [b / a for a, b, task in zip(alone, beside, tasks, strict=True) if task.phase != "communication"]
     assert min(ratios) == pytest.approx(80 / (80 - 12))
     assert 1.3 < max(ratios) < 3  # fused optimizers move bytes alone
-    assert Kernels(V100, tasks_of(graph, TRAIN, V100.gpu), simulate).beside_us(clock) is None
+    assert Kernels(V100, tasks_of(graph, TRAIN, V100.gpu), simulate).overlapped_us(clock) is None
 
 
 def test_a_summed_loss_is_divided_by_the_tokens_of_all_gpus() -> None:
