@@ -81,6 +81,6 @@ class Group:
             tasks_of(graph, policy, self.gpu),
             self.gpus,
             graph.counted_loss,
-            delayed=options.delays_sums,
+            delayed=options.delay_allreduce,
             divided=options.divides_sums,
         )

@@ -75,7 +75,7 @@ def run(
 
 def once(options: StepOptions) -> tuple[str, ...]:
     """Phases that a step has once, after or with its last pass, however many passes it has."""
-    return ONCE[1:] if options.sums_each_pass else ONCE
+    return ONCE[1:] if options.allreduce_per_microbatch else ONCE
 
 
 def _order(tasks: Sequence[Task], options: StepOptions) -> Iterator[int]:

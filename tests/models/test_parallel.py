@@ -161,7 +161,7 @@ def test_a_summed_loss_is_divided_by_the_tokens_of_all_gpus() -> None:
 def test_gradients_are_summed_beside_the_backward_pass_or_all_at_once_after_it() -> None:
     graph = graph_of("transformer_base", layers=2)
     group = group_of("DGX-1V", 8)
-    beside, after = (group.tasks(graph, TRAIN, StepOptions(delays_sums=one)) for one in (False, True))
+    beside, after = (group.tasks(graph, TRAIN, StepOptions(delay_allreduce=one)) for one in (False, True))
     (summed,) = [task for task in after if isinstance(task.operator, Collective) and task.operator.op == "all_reduce"]
     parts = [task.operator for task in beside if isinstance(task.operator, Collective)]
     assert isinstance(summed.operator, Collective)
@@ -196,7 +196,7 @@ def test_gradients_are_exchanged_in_the_last_pass_alone_or_in_each() -> None:
     found = run(host, tasks, [10.0, 50.0, 5.0], StepOptions(accumulation=4))
     assert found.step_us == pytest.approx(4 * 10 + 50 + 5)
     assert found.pass_us == pytest.approx(10)
-    each = run(host, tasks, [10.0, 50.0, 5.0], StepOptions(accumulation=4, sums_each_pass=True))
+    each = run(host, tasks, [10.0, 50.0, 5.0], StepOptions(accumulation=4, allreduce_per_microbatch=True))
     assert each.step_us == pytest.approx(4 * (10 + 50) + 5)
     assert each.pass_us == pytest.approx(60)
 

@@ -68,7 +68,7 @@ MODELS: Mapping[str, _Known] = {
         "mask_rcnn",
         inference="mask_rcnn_inference",
         inference_layout="nchw",
-        script=Script(channels_last=(*LOWERED, "tf32"), delays_sums=True, divides_sums=True),
+        script=Script(channels_last=(*LOWERED, "tf32"), delay_allreduce=True, divides_sums=True),
     ),
     "transformer-big": _Known(
         "transformer_big",
@@ -83,7 +83,7 @@ MODELS: Mapping[str, _Known] = {
         inference="gnmt_v2_beam_search",
         greedy="gnmt_v2_greedy",
         halved=True,
-        script=Script(fused_optimizer=(), items_of_update=1024, sums_each_pass=True, divides_sums=True),
+        script=Script(fused_optimizer=(), items_of_update=1024, allreduce_per_microbatch=True, divides_sums=True),
     ),
     "bert-large-pretrain": _Known("bert_large_masked", fusion="elementwise", lengths={512: BINS_OF_512}),
     "bert-large-squad": _Known(
