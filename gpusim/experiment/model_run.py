@@ -47,8 +47,9 @@ class Script(Part):
     delay_allreduce: bool = Field(
         default=False, description="all-reduces gradients after the backward pass, not while it runs"
     )
-    divides_sums: bool = Field(
-        default=False, description="divides sums of gradients of several GPUs in a kernel of its own, as apex does"
+    postdivide_gradients: bool = Field(
+        default=False,
+        description="divides all-reduced gradients by the number of GPUs in a kernel of its own, as apex does",
     )
     adds_gradients: bool = Field(default=False, description="never clears gradients, to which each pass adds its own")
     waits: bool = Field(default=False, description="for the end of each step")
@@ -107,7 +108,7 @@ class ModelRun(Part):
             accumulation=self.passes,
             allreduce_per_microbatch=self.script.allreduce_per_microbatch,
             delay_allreduce=self.script.delay_allreduce,
-            divides_sums=self.script.divides_sums,
+            postdivide_gradients=self.script.postdivide_gradients,
             graphs=self.graphs,
             synchronised=self.waits,
             framework=self.script.container,

@@ -82,5 +82,5 @@ class Group:
             self.gpus,
             graph.counted_loss,
             delayed=options.delay_allreduce,
-            divided=options.divides_sums,
+            divided=options.postdivide_gradients,
         )

@@ -15,8 +15,8 @@ class StepOptions:
     """Data parallel GPUs all-reduce gradients after each backward pass, not after the last one alone."""
     delay_allreduce: bool = False
     """Data parallel GPUs all-reduce all gradients at once after the backward pass, not in buckets while it runs."""
-    divides_sums: bool = False
-    """Of several GPUs: sums of gradients are divided by the number of GPUs in a kernel of its own."""
+    postdivide_gradients: bool = False
+    """A kernel of its own divides all-reduced gradients by the number of GPUs, not the copy into each bucket before."""
     graphs: bool = False
     """Replayed as a CUDA graph: the host makes one call, and the gaps are those of a graph."""
     synchronised: bool = False

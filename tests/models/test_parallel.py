@@ -172,7 +172,7 @@ def test_gradients_are_summed_beside_the_backward_pass_or_all_at_once_after_it()
 def test_sums_of_gradients_are_divided_in_one_more_pass_over_them() -> None:
     graph = graph_of("transformer_base", layers=2)
     group = group_of("DGX-1V", 8)
-    fused, apart = (group.tasks(graph, TRAIN, StepOptions(divides_sums=one)) for one in (False, True))
+    fused, apart = (group.tasks(graph, TRAIN, StepOptions(postdivide_gradients=one)) for one in (False, True))
     copied, added = (
         [task for task in apart if task not in fused and task.phase == one] for one in ("backward", "update")
     )

@@ -63,12 +63,12 @@ LOOPS = Script(fused_optimizer=(), waits=True)
 MODELS: Mapping[str, _Known] = {
     "resnet50v1.5": _Known("resnet50", script=LOOPS),
     "se-resnext101-32x4d": _Known("se_resnext101_32x4d", script=LOOPS),
-    "ssd300-r50": _Known("ssd300", script=LOOPS.model_copy(update={"divides_sums": True})),
+    "ssd300-r50": _Known("ssd300", script=LOOPS.model_copy(update={"postdivide_gradients": True})),
     "maskrcnn-r50-fpn": _Known(
         "mask_rcnn",
         inference="mask_rcnn_inference",
         inference_layout="nchw",
-        script=Script(channels_last=(*LOWERED, "tf32"), delay_allreduce=True, divides_sums=True),
+        script=Script(channels_last=(*LOWERED, "tf32"), delay_allreduce=True, postdivide_gradients=True),
     ),
     "transformer-big": _Known(
         "transformer_big",
@@ -76,18 +76,20 @@ MODELS: Mapping[str, _Known] = {
         inference="transformer_big_beam_search",
         tokens_of_inference=44,
         halved=True,
-        script=Script(divides_sums=True),
+        script=Script(postdivide_gradients=True),
     ),
     "gnmt-v2": _Known(
         "gnmt_v2",
         inference="gnmt_v2_beam_search",
         greedy="gnmt_v2_greedy",
         halved=True,
-        script=Script(fused_optimizer=(), items_of_update=1024, allreduce_per_microbatch=True, divides_sums=True),
+        script=Script(
+            fused_optimizer=(), items_of_update=1024, allreduce_per_microbatch=True, postdivide_gradients=True
+        ),
     ),
     "bert-large-pretrain": _Known("bert_large_masked", fusion="elementwise", lengths={512: BINS_OF_512}),
     "bert-large-squad": _Known(
-        "bert_large_squad", script=Script(fused_optimizer=("amp-fp16",), waits=True, divides_sums=True)
+        "bert_large_squad", script=Script(fused_optimizer=("amp-fp16",), waits=True, postdivide_gradients=True)
     ),
     "bert_large": _Known("bert_large", inference="bert_large_classification", script=TIMED),
     "gpt2_large": _Known("gpt2_large", script=TIMED, matched=False),
