@@ -158,8 +158,8 @@ def _even_parts(count: int, most: int) -> list[slice]:
 
 def ledger_pages(rows: Sequence[Row]) -> list[Sequence[Row]]:
     """The rows of a stall plot, page by page; a closed-form bound has no ledger."""
-    played = [row for row in rows if row["detail"] != "bound"]
-    return [played[part] for part in _even_parts(len(played), LEDGERS_PER_PAGE)]
+    simulated = [row for row in rows if row["detail"] != "bound"]
+    return [simulated[part] for part in _even_parts(len(simulated), LEDGERS_PER_PAGE)]
 
 
 def heat_map_pages(rows: Sequence[Row]) -> list[list[tuple[str, list[Row]]]]:

@@ -1,4 +1,4 @@
-"""The tables of ``gpusim microbench``: errors by board and benchmark, points without a table, what is not played."""
+"""The tables of ``gpusim microbench``: errors by board and benchmark, points without a table, what is not simulated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpusim.report.text_table import TextTable
 
 
 def accuracy_table(summary: Sequence[Mapping[str, Any]]) -> TextTable:
-    """A line of errors for each benchmark of a board that is played, and one for all of them."""
+    """A line of errors for each benchmark of a board that is simulated, and one for all of them."""
     rows = tuple(
         (
             one["gpu"],
@@ -29,7 +29,7 @@ def accuracy_table(summary: Sequence[Mapping[str, Any]]) -> TextTable:
 
 
 def points_table(points: Sequence[Mapping[str, Any]]) -> TextTable:
-    """A line for each point that was played."""
+    """A line for each point that was simulated."""
     rows = tuple(
         (
             one["benchmark"],
@@ -44,10 +44,10 @@ def points_table(points: Sequence[Mapping[str, Any]]) -> TextTable:
     return TextTable(gpus, ("benchmark", "parameters", ">value", "unit"), rows)
 
 
-def unplayed_table(points: Sequence[Mapping[str, Any]]) -> TextTable | None:
-    """Benchmarks with points that are not played, and the reasons."""
+def not_simulated_table(points: Sequence[Mapping[str, Any]]) -> TextTable | None:
+    """Benchmarks with points that are not simulated, and the reasons."""
     counts = Counter((one["benchmark"], one["reason"]) for one in points if "reason" in one)
     if not counts:
         return None
     rows = tuple((benchmark, str(count), reason) for (benchmark, reason), count in counts.most_common())
-    return TextTable("Not played", ("benchmark", ">points", "reason"), rows)
+    return TextTable("Not simulated", ("benchmark", ">points", "reason"), rows)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.prediction.power import Energy, Sustained, power_w
-from gpusim.step.play import Span
+from gpusim.step.streams import Span
 
 FURTHER = 0.9
 """Of the highest clock: where else times are asked for, to know how they depend on the clock, if a step runs at it."""
@@ -25,7 +25,7 @@ class Clocks:
     """The clocks of the stretches of a step."""
 
     longer: tuple[float, ...]
-    """Time of each task relative to that at the clock at which the step was played."""
+    """Time of each task relative to that at the clock at which the step was simulated."""
     mean_mhz: float
     mean_w: float
     """Over time, as the clock."""
@@ -38,7 +38,7 @@ def clocks_of(
     at: Sustained,
     duration_at: Callable[[int, float], float],
 ) -> Clocks:
-    """The clock of each stretch of a step that was played at one clock, and what its tasks take there.
+    """The clock of each stretch of a step that was simulated at one clock, and what its tasks take there.
 
     From clock to clock the time of a kernel follows a power law, as the governor takes it to. Only kernels whose clock
     changes are asked for at another one: each such question may be a simulation.

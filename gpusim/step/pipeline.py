@@ -1,4 +1,4 @@
-"""A step on a pipeline of GPUs: the stages played one by one, and how their passes follow one another."""
+"""A step on a pipeline of GPUs: the stages simulated one by one, and how their passes follow one another."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ from typing import TypeVar
 from gpusim.collectives.timing import CollectiveTime
 from gpusim.models.task import Task
 from gpusim.prediction.results import Result
-from gpusim.step.play import Span
 from gpusim.step.schedule import Run
+from gpusim.step.streams import Span
 from gpusim.workloads.attention import Attention
 from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm

@@ -1,4 +1,4 @@
-"""The schedule of a step: the launches of two steps in a row, played, and what one step takes in the long run.
+"""The schedule of a step: the launches of two steps in a row, simulated, and what one step takes in the long run.
 
 The first step starts with an idle GPU, the second one as all further ones do: its interval is the time of a step.
 """
@@ -12,7 +12,7 @@ from gpusim.host.host import Host
 from gpusim.host.timing import LIBRARY_KINDS, dispatched_as
 from gpusim.models.task import Task
 from gpusim.step.options import StepOptions
-from gpusim.step.play import Launch, Span, play
+from gpusim.step.streams import Span, TaskLaunch, simulate_streams
 from gpusim.workloads.collective import Collective
 
 COMPUTE, COMMUNICATION = "compute", "communication"
@@ -24,7 +24,7 @@ READ_BACK = ("nonzero", "item", "unscale", "read_norm")
 overflowed, by how much gradients are clipped."""
 STEPS = 2
 MOST_PASSES = 2
-"""Forward and backward passes of a step that are played; of more, each takes as long as the last of these."""
+"""Forward and backward passes of a step that are simulated; of more, each takes as long as the last of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class Run:
 
     step_us: float
     pass_us: float
-    """Of ``step_us``, one forward and backward pass."""
+    """Part of ``step_us`` that one forward and backward pass takes."""
     slowed_us: float
-    """By which its kernels take longer beside exchanges."""
+    """Time that exchanges add to the kernels beside them."""
     spans: tuple[Span, ...]
-    """Of the passes that were played and the update, from the end of the step before; ``launch`` counts tasks."""
+    """When each task ran, from the end of the step before; ``launch`` is the task's index."""
 
 
 def run(
@@ -47,7 +47,7 @@ def run(
     options: StepOptions,
     overlapped_us: Sequence[float] | None = None,
 ) -> Run:
-    """Play a step.
+    """Simulate a step.
 
     Args:
         durations_us: of the kernels of each task.
@@ -58,7 +58,7 @@ def run(
     order = list(_order(tasks, options))
     launches = _launches(host, tasks, durations_us, overlapped_us, order, options)
     ends = [0.0] * len(order)
-    spans = play(launches, host.graph_gap_us if options.graphs else host.stream_gap_us)
+    spans = simulate_streams(launches, host.graph_gap_us if options.graphs else host.stream_gap_us)
     for span in spans:
         ends[span.launch] = span.end_us
     length = len(order) // STEPS
@@ -97,7 +97,7 @@ def _launches(
     overlapped_us: Sequence[float] | None,
     order: Sequence[int],
     options: StepOptions,
-) -> list[Launch]:
+) -> list[TaskLaunch]:
     """One launch for each task: the host time of its call, its duration, and what it waits for on another stream."""
     last_of_step = {len(order) * step // STEPS - 1 for step in range(1, STEPS + 1)}
     calls_us = {call: _host_us(host, call, options) for call in {task.call for task in tasks}}
@@ -118,7 +118,7 @@ def _launches(
         exchanges = stream == COMMUNICATION
         slower_us = overlapped_us[place] if overlapped_us and not exchanges else None
         gap_us = _further_gap_us(host, task, options)
-        found.append(Launch(host_us, durations_us[place], stream, after, read_back, exchanges, slower_us, gap_us))
+        found.append(TaskLaunch(host_us, durations_us[place], stream, after, read_back, exchanges, slower_us, gap_us))
         written |= {tensor.name: (number, stream) for tensor in task.writes}
     return found
 

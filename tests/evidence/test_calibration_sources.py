@@ -34,7 +34,7 @@ from gpusim.studies.calibration.row_kernels import RowKernels
 from gpusim.studies.calibration.session import calibrate
 from gpusim.studies.calibration.spec_writer import spec_texts
 from gpusim.studies.calibration.timer import Boards, Timer
-from gpusim.studies.microbench import play
+from gpusim.studies.microbench import reading_of
 from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
@@ -212,7 +212,7 @@ def test_an_outlier_moves_a_refit_little() -> None:
 
 def point(system: System, given: dict[str, str]) -> PublishedPoint:
     """What a stream reads on a T4."""
-    read = play(system, "dram_stream_bw", given)
+    read = reading_of(system, "dram_stream_bw", given)
     return PublishedPoint("table.csv", 2, "t4", "dram_stream_bw", given, read.value, read.unit, "made up")
 
 

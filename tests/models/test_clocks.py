@@ -5,7 +5,7 @@ import pytest
 from gpusim.prediction.power import Energy, Sustained, power_w
 from gpusim.specs import load_spec
 from gpusim.step.clocks import clocks_of
-from gpusim.step.play import Span
+from gpusim.step.streams import Span
 
 V100 = load_spec("v100-sxm2-16gb").system.gpu
 LIMIT_W = V100.power.board_limit_w

@@ -22,9 +22,9 @@ from gpusim.step.group import Group
 from gpusim.step.kernels import Kernels
 from gpusim.step.model import predict_model
 from gpusim.step.options import StepOptions
-from gpusim.step.play import Span
 from gpusim.step.results import exposed_us
 from gpusim.step.schedule import run
+from gpusim.step.streams import Span
 from gpusim.workloads.collective import Collective
 from gpusim.workloads.memory_bound import Access, Pointwise
 

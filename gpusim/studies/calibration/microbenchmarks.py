@@ -1,6 +1,6 @@
 """Values that microbenchmarks fix before any product is looked at.
 
-A benchmark is played as a program on the simulated machine, as a product is. What its readings identify becomes a
+A benchmark is simulated as a program, as a GEMM is. What its readings identify becomes a
 measured value: the fit to products may move it within the spread of those readings only.
 """
 
@@ -22,13 +22,13 @@ from gpusim.studies.calibration.least_squares import Readings, identified_fit
 from gpusim.studies.calibration.parameters import OF_RUNS, SPREAD, Parameter
 from gpusim.studies.calibration.search import FloatArray, Log
 from gpusim.studies.calibration.timer import Boards, Values
-from gpusim.studies.microbench import UnsupportedBenchmarkError, play
-from gpusim.studies.microbench.play import SUITES
+from gpusim.studies.microbench import UnsupportedBenchmarkError, reading_of
+from gpusim.studies.microbench.benchmarks import SUITES
 
 POINTS_OF_CURVE = 12
 """Points of one benchmark on one board that take part: a curve has up to a hundred, which say nearly the same."""
 CHUNK = 8
-"""Points that a worker plays for one message."""
+"""Points that a worker simulates for one message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ def fixed_by_microbenchmarks(
         found = dict(executor.run(_log_readings, ((chunk, trials) for chunk in chunks)))
         return np.array([readings for number in range(len(chunks)) for readings in found[number]])
 
-    played = np.isfinite(log_readings(curves.points, [np.zeros(len(own))])[:, 0])
-    points = [point for point, known in zip(curves.points, played, strict=True) if known]
+    simulated = np.isfinite(log_readings(curves.points, [np.zeros(len(own))])[:, 0])
+    points = [point for point, known in zip(curves.points, simulated, strict=True) if known]
     if not points:
         return tuple(moving)
     observed = np.array([math.log(point.value) for point in points])
@@ -83,7 +83,7 @@ def fixed_by_microbenchmarks(
 
 
 def _log_readings(boards: Boards, task: tuple[Sequence[PublishedPoint], Sequence[Values]]) -> list[list[float]]:
-    """Logarithms of what each point would read under each of some trial values; not a number where it is not played."""
+    """Logarithms of what each point would read under each of some trial values; NaN where it is not simulated."""
     points, trials = task
     if boards.compiled:
         prefer_compiled()
@@ -92,7 +92,7 @@ def _log_readings(boards: Boards, task: tuple[Sequence[PublishedPoint], Sequence
 
 def _log_reading(boards: Boards, point: PublishedPoint, values: Values) -> float:
     try:
-        read = play(boards.measured(point.gpu, values).system, point.benchmark, point.parameters)
+        read = reading_of(boards.measured(point.gpu, values).system, point.benchmark, point.parameters)
     except UnsupportedBenchmarkError:
         return math.nan
     return math.log(read.value) if read.unit == point.unit and read.value > 0 else math.nan

@@ -14,7 +14,7 @@ MOST = 1e15
 
 
 class UnsupportedBenchmarkError(InputError):
-    """A point that is not played; the text is one line with the reason."""
+    """A point that is not simulated; the text is one line with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +80,20 @@ class Parameters:
         return int(value)
 
 
-Player = Callable[[System, Parameters], Reading]
+Simulation = Callable[[System, Parameters], Reading]
 
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """A benchmark: what plays a point of it, and which parameters its curves are drawn over."""
+    """A benchmark: the function that simulates a point of it, and the parameters that its curves are drawn over."""
 
-    play: Player
+    simulate: Simulation
     x: str = ""
     """Parameter along the axis; empty for single points."""
     series: tuple[str, ...] = ()
     """Parameters whose values tell curves apart."""
     points: tuple[Mapping[str, str], ...] = ({},)
-    """What is played where no table is given."""
+    """What is simulated where no table is given."""
 
 
 def points(name: str, values: Iterable[object], **fixed: str) -> tuple[Mapping[str, str], ...]:
