@@ -18,7 +18,7 @@ from gpusim.cli.model_options import (
 from gpusim.cli.options import SimulationOptions, SpecOptions, named
 
 if TYPE_CHECKING:
-    from gpusim.studies.workload import Board, Workload
+    from gpusim.studies.workload import GpuVariant, Workload
 
 WORKLOADS = """WORKLOAD is an operator in one word, or a model as 'gpusim model' takes it.
 
@@ -83,12 +83,10 @@ def workload_of(
     return workload
 
 
-def board_of(arch: str, spec: SpecOptions) -> Board:
+def board_of(arch: str, spec: SpecOptions) -> GpuVariant:
     """A board with the values that options replace."""
-    from gpusim.studies.workload import Board
-
     given = spec.named()
-    return Board(arch, given["overrides"], given["cuda"], tuple(given["arch_path"]))
+    return GpuVariant(arch, given["overrides"], given["cuda"], tuple(given["arch_path"]))
 
 
 def _changed(group: object) -> list[str]:

@@ -12,7 +12,7 @@ from gpusim.models.passes.footprint import memory_bytes, moved_bytes
 from gpusim.models.passes.step import tasks_of
 from gpusim.models.policy import Policy, PolicyError
 from gpusim.models.task import Task
-from gpusim.parallel.pipeline import Stage, stages
+from gpusim.parallel.pipeline import PipelineStage, stages
 from gpusim.prediction.results import json_ready
 from gpusim.prediction.timing import Simulate
 from gpusim.sim.simulate import simulate
@@ -195,7 +195,7 @@ def _moved_bytes(system: System, graph: Graph, policy: Policy, options: StepOpti
     return moved_bytes(kept, options.accumulation)
 
 
-def _stages(system: System, graph: Graph, policy: Policy, group: Group) -> Sequence[Stage]:
+def _stages(system: System, graph: Graph, policy: Policy, group: Group) -> Sequence[PipelineStage]:
     """The stages of a pipeline."""
     if policy.mode != "train":
         raise PolicyError("pipeline: is for training; run inference on one GPU or tensor parallel")

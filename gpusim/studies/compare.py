@@ -16,7 +16,7 @@ from gpusim.progress import Progress, no_progress
 from gpusim.report.formatting import energy_text, interval_text, time_text
 from gpusim.report.text_table import TextTable
 from gpusim.studies.prices import Prices, read_prices
-from gpusim.studies.workload import Board, Predicted, Workload, interval_of, step_of, total_us
+from gpusim.studies.workload import GpuVariant, Predicted, Workload, interval_of, step_of, total_us
 
 US_OF_HOUR = 3600e6
 
@@ -60,7 +60,7 @@ class Compared:
 
 def compare_workload(
     workload: Workload,
-    boards: Sequence[Board],
+    boards: Sequence[GpuVariant],
     prices: Prices | None = None,
     service: Service = Service(),
     progress: Progress = no_progress,
@@ -168,7 +168,8 @@ def compare(
     workload = case(archs[0], **arguments).workload
     arch_path = tuple(map(Path, arguments.get("arch_path", ())))
     boards = [
-        Board(os.fspath(arch), arguments.get("overrides") or {}, arguments.get("cuda"), arch_path) for arch in archs
+        GpuVariant(os.fspath(arch), arguments.get("overrides") or {}, arguments.get("cuda"), arch_path)
+        for arch in archs
     ]
     read = read_prices(Path(prices), arch_path) if prices is not None else None
     return compare_workload(workload, boards, read, Service(jobs))

@@ -24,7 +24,7 @@ from gpusim.studies.calibration.heuristic_bias import BiasValues
 from gpusim.studies.calibration.identification import SIGMAS, Identification, contradicted
 from gpusim.studies.calibration.least_squares import Readings, identified_fit
 from gpusim.studies.calibration.observations import Observation, even_weights
-from gpusim.studies.calibration.parameters import Board, Parameter
+from gpusim.studies.calibration.parameters import FittedBoard, Parameter
 from gpusim.studies.calibration.physics import beyond_physics
 from gpusim.studies.calibration.row_kernels import LibraryBias, RowKernels, RowOptions, bias_of
 from gpusim.studies.calibration.search import FloatArray, Log
@@ -131,7 +131,7 @@ class Calibrator:
 
     def __init__(
         self,
-        boards: Mapping[str, Board],
+        boards: Mapping[str, FittedBoard],
         observed: Sequence[Observation],
         sample: Sequence[int],
         moving: Sequence[Parameter],
@@ -241,7 +241,7 @@ class Calibrator:
             fitted.append(FittedValue(one, values[one.key_path], (low, high), known.reasons.get(one.key_path, "")))
         return tuple(fitted)
 
-    def _beyond(self, board: Board, theta: FloatArray) -> list[str]:
+    def _beyond(self, board: FittedBoard, theta: FloatArray) -> list[str]:
         return list(beyond_physics(board.with_values(self._kernels.values(theta)).system.gpu))
 
 
@@ -251,7 +251,7 @@ def mean_error(log_errors: FloatArray) -> float:
 
 
 def moves_to(
-    replaced: Mapping[str, MeasuredSystem], boards: Mapping[str, Board], moving: Sequence[Parameter]
+    replaced: Mapping[str, MeasuredSystem], boards: Mapping[str, FittedBoard], moving: Sequence[Parameter]
 ) -> FloatArray:
     """The moves that lead to the values of an earlier fit, in logarithms; none of a value that it does not have.
 

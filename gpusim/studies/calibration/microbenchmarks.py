@@ -21,7 +21,7 @@ from gpusim.studies.calibration.identification import SIGMAS
 from gpusim.studies.calibration.least_squares import Readings, identified_fit
 from gpusim.studies.calibration.parameters import OF_RUNS, SPREAD, Parameter
 from gpusim.studies.calibration.search import FloatArray, Log
-from gpusim.studies.calibration.timer import Boards, Values
+from gpusim.studies.calibration.timer import FittedBoards, Values
 from gpusim.studies.microbench import UnsupportedBenchmarkError, reading_of
 from gpusim.studies.microbench.benchmarks import SUITES
 
@@ -49,7 +49,7 @@ class Curves:
 
 
 def fixed_by_microbenchmarks(
-    moving: Sequence[Parameter], curves: Curves, executor: Executor[Boards], log: Log
+    moving: Sequence[Parameter], curves: Curves, executor: Executor[FittedBoards], log: Log
 ) -> tuple[Parameter, ...]:
     """The values that may move, those that the curves identify as these show them."""
     own = [one for one in moving if not one.key_path.startswith(OF_RUNS)]
@@ -82,7 +82,7 @@ def fixed_by_microbenchmarks(
     return tuple(found.get(one.key_path, one) for one in moving)
 
 
-def _log_readings(boards: Boards, task: tuple[Sequence[PublishedPoint], Sequence[Values]]) -> list[list[float]]:
+def _log_readings(boards: FittedBoards, task: tuple[Sequence[PublishedPoint], Sequence[Values]]) -> list[list[float]]:
     """Logarithms of what each point would read under each of some trial values; NaN where it is not simulated."""
     points, trials = task
     if boards.compiled:
@@ -90,7 +90,7 @@ def _log_readings(boards: Boards, task: tuple[Sequence[PublishedPoint], Sequence
     return [[_log_reading(boards, point, values) for values in trials] for point in points]
 
 
-def _log_reading(boards: Boards, point: PublishedPoint, values: Values) -> float:
+def _log_reading(boards: FittedBoards, point: PublishedPoint, values: Values) -> float:
     try:
         read = reading_of(boards.measured(point.gpu, values).system, point.benchmark, point.parameters)
     except UnsupportedBenchmarkError:

@@ -16,7 +16,7 @@ from gpusim.prediction.heuristic import charges_of
 from gpusim.prediction.selection import usable_kernels
 from gpusim.studies.calibration.heuristic_bias import RankedKernels, time_likelihoods
 from gpusim.studies.calibration.observations import Observation, observations
-from gpusim.studies.calibration.parameters import Board
+from gpusim.studies.calibration.parameters import FittedBoard
 from gpusim.studies.calibration.search import FloatArray
 from gpusim.studies.calibration.timer import KernelRun
 from gpusim.system import System
@@ -70,7 +70,7 @@ def candidates_of(item: Observation, system: System) -> RowCandidates:
     return RowCandidates(tuple(items), tuple(runs), place)
 
 
-def records(rows: Sequence[MeasuredRow], boards: Mapping[str, Board]) -> tuple[list[Observation], dict[str, int]]:
+def records(rows: Sequence[MeasuredRow], boards: Mapping[str, FittedBoard]) -> tuple[list[Observation], dict[str, int]]:
     """The rows whose recorded kernel is a candidate of the library, and how many are not, by reason."""
     predicted, reasons = observations(rows, boards)
     found = [item for item in predicted if _recorded(item, ranked(item, boards[item.row.gpu].system)) is not None]

@@ -15,7 +15,7 @@ from gpusim.evidence.sources import MeasuredSystem
 from gpusim.prediction.heuristic import FEATURES, WEIGHTED
 from gpusim.studies.calibration.heuristic_bias import BiasValues, RankedKernels, fit_bias, posterior
 from gpusim.studies.calibration.observations import Observation, even_weights
-from gpusim.studies.calibration.parameters import Board, Parameter
+from gpusim.studies.calibration.parameters import FittedBoard, Parameter
 from gpusim.studies.calibration.row_candidates import RowCandidates, candidates_of, ranked, ranked_kernels, run_of
 from gpusim.studies.calibration.search import FloatArray
 from gpusim.studies.calibration.timer import KernelRun, Timer, Values
@@ -45,7 +45,7 @@ class RowKernels:
 
     def __init__(
         self,
-        boards: Mapping[str, Board],
+        boards: Mapping[str, FittedBoard],
         observed: Sequence[Observation],
         moving: Sequence[Parameter],
         timer: Timer,

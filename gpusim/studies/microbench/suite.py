@@ -67,8 +67,8 @@ _Key = tuple[str, str, tuple[tuple[str, str], ...]]
 """Of a reading: board, benchmark and parameters."""
 
 
-class Board(NamedTuple):
-    """A board that has a spec."""
+class NamedSystem(NamedTuple):
+    """A GPU that has a spec, with its name and what timing adds on it."""
 
     name: str
     measured: MeasuredSystem
@@ -139,15 +139,15 @@ def benchmarks_of(suite: str) -> Mapping[str, Benchmark]:
     return SUITES[suite]
 
 
-def _board(name: str, folders: tuple[Path, ...]) -> Board | None:
+def _board(name: str, folders: tuple[Path, ...]) -> NamedSystem | None:
     try:
         spec = board_of(name, folders)
     except UnknownGpuError:
         return None
-    return Board(spec.gpu.name, measured_system(spec, folders))
+    return NamedSystem(spec.gpu.name, measured_system(spec, folders))
 
 
-def _compared(point: PublishedPoint, board: Board | None, known: dict[_Key, Reading | str]) -> SimulatedPoint:
+def _compared(point: PublishedPoint, board: NamedSystem | None, known: dict[_Key, Reading | str]) -> SimulatedPoint:
     """A published point, simulated where its board has a spec; the same one only once."""
     if board is None:
         read: Reading | str = NO_SPEC
