@@ -70,7 +70,7 @@ class _Reader:
         }
 
     def shape(self, tensor: str) -> Shape:
-        """Of a tensor.
+        """Sizes of a tensor.
 
         Raises:
             ValueError: ONNX has inferred none.
@@ -80,7 +80,7 @@ class _Reader:
         return self._shapes[tensor]
 
     def name(self, tensor: str) -> str:
-        """Of a tensor in the sketch; a weight that belongs to no layer is an input."""
+        """Name of a tensor in the sketch; a weight that belongs to no layer is an input."""
         if tensor not in self._names:
             self._names[tensor] = self.sketch.add_input("constant", self.shape(tensor))
         return self._names[tensor]

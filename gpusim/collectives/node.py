@@ -18,7 +18,7 @@ NVLINK = "nvlink"
 PCIE = "pcie"
 """Keys of the links of a GPU."""
 NETWORK = "network"
-"""Of what joins nodes."""
+"""Key of the network that joins nodes."""
 
 
 class Node(Record):
@@ -63,7 +63,7 @@ class Node(Record):
     )
 
     def gpus_each(self, gpus: int) -> int:
-        """Of a group, the GPUs in each node: all where one node holds them, else whole nodes joined by their network.
+        """GPUs of a group in each node: all where one node holds them, else whole nodes joined by their network.
 
         Raises:
             InputError: it has fewer GPUs, and its network is not stated or other nodes would not be whole.

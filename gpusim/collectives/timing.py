@@ -31,9 +31,9 @@ class CollectiveTime:
     bound_us: float
     """What each GPU has to send, at the line rate of its links [us]."""
     ctas: int
-    """Of the library's kernel, each on an SM of its own."""
+    """CTAs of the library's kernel, each on an SM of its own."""
     dram_gb_per_s: float
-    """That each GPU's memory is read and written with meanwhile [GB/s]."""
+    """Rate at which each GPU's memory is read and written meanwhile [GB/s]."""
 
     @property
     def bus_gb_per_s(self) -> float:

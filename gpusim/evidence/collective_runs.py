@@ -38,7 +38,7 @@ class CollectiveRow:
     dtype: str
     nodes: int
     gpus: int
-    """Of all nodes."""
+    """GPUs of all nodes."""
     size_bytes: float
     time_us: float
     method: str

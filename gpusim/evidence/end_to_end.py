@@ -39,9 +39,9 @@ class StepRow:
     mode: Literal["train", "inference"]
     precision: Precision
     batch: int
-    """Of one GPU and one pass."""
+    """Items of one GPU in one pass."""
     value: float
-    """In ``unit``, of all GPUs together."""
+    """Throughput of all GPUs together, in ``unit``."""
     unit: str
     framework: str = ""
     """Container or version, such as ``pytorch-21.03-py3``."""

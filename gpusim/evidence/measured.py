@@ -33,7 +33,7 @@ MEASURED_OPS = (*OPS, *TRAINING_OPS)
 """Values of the column ``op``."""
 
 MAX_NAME_CHARACTERS = 100
-"""Of the name of a GPU."""
+"""Characters of the name of a GPU."""
 MAX_TIMER_US = 1e6
 """A second: the resolution of the coarsest clock."""
 
@@ -96,7 +96,7 @@ class MeasuredRow:
     stated_operands: str = ""
     """``random``, ``positive``, ``one_zero`` or ``zeros``."""
     stated_beta: float | None = None
-    """Of a product."""
+    """``beta`` of a GEMM."""
     extra: Mapping[str, str] = field(default_factory=dict)
     """Columns outside the schema, as text."""
     operator: Operator | None = field(init=False)
@@ -131,7 +131,7 @@ class MeasuredRow:
 
     @property
     def beta(self) -> float:
-        """Of a product: as stated, or as the source is known to pass it."""
+        """``beta`` of a GEMM, as stated, or as the source is known to pass it."""
         known = source_of(self.source).beta.get(self.dtype, 0.0)
         return known if self.stated_beta is None else self.stated_beta
 
@@ -321,7 +321,7 @@ def _beta(fields: Fields) -> float | None:
 
 
 def _layout(fields: Fields, op: str) -> str:
-    """Of a product: as stated, or as the source is known to call it."""
+    """Layout of a GEMM, as stated, or as the source is known to call it."""
     if op not in GEMM_OPS:
         return fields.get("layout")
     return fields.one_of("layout", LAYOUTS, unknown=("",)) or source_of(fields.get("source")).layout

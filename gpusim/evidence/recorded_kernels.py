@@ -65,7 +65,7 @@ class TracedKernel:
     board: str
     source: str
     op: str
-    """Of the framework, such as ``add_``."""
+    """Operator of the framework, such as ``add_``."""
     tensors: tuple[TracedTensor, ...]
     kernel: str
     """As the profiler printed it."""

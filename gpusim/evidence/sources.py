@@ -39,11 +39,11 @@ class Source:
     load: str = ""
     """``burst``, ``sustained`` or a number of calls back to back, those that warm up included."""
     layout: str = ""
-    """Of products."""
+    """Layout of GEMMs."""
     accumulate: str = ""
-    """Format of the accumulators of FP16 products."""
+    """Format of the accumulators of FP16 GEMMs."""
     beta: Mapping[Dtype, float] = field(default_factory=dict)
-    """Of products, where it is not 0."""
+    """``beta`` of GEMMs by number format, where it is not 0."""
     padded_to: int | None = None
     """Multiple that leading dimensions, or the channels of images, of FP16 runs were padded to."""
     operands: str = ""

@@ -96,9 +96,9 @@ class ClaimsExperiment:
     overrides: tuple[str, ...]
     content: ClaimsFile
     specs: Mapping[str, Spec]
-    """By the name of the run."""
+    """Specs of the GPUs, by the name of the run."""
     cases: Mapping[str, OperatorCase]
-    """Of single operators, by the name of the run."""
+    """Cases of single operators, by the name of the run."""
 
     @property
     def models(self) -> tuple[str, ...]:

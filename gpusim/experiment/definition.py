@@ -44,9 +44,9 @@ class ExperimentCase:
     mode: str = ""
     """Name of the math-mode question, where the data type follows from one."""
     mathmode: MathMode | None = None
-    """Its answer on this GPU."""
+    """Math mode of the operator on this GPU."""
     gpu_columns: Mapping[str, Any] = field(default_factory=dict)
-    """Of the result row: the name of the GPU and its values, where values vary in the experiment."""
+    """Columns of the result row: the name of the GPU and its values, where values vary in the experiment."""
 
     def row(self) -> Row:
         """The part of the result row that is known before prediction, with a time of 1 us."""

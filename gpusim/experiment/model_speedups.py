@@ -25,7 +25,7 @@ def _twice(value: object) -> object:
 
 
 Precisions = Annotated[tuple[Precision, Precision], BeforeValidator(_twice)]
-"""Of the baseline, and of the other GPU."""
+"""Precision on the baseline, and on the other GPU."""
 Counts = Annotated[tuple[PositiveInt, ...], BeforeValidator(as_list), Field(min_length=1)]
 
 

@@ -35,7 +35,7 @@ class PtxInstruction:
     result: tuple[str, int]
     """Constraint letter and number of the accumulator registers (``f`` FP32, ``r`` 32 bits, ``d`` FP64)."""
     operands: tuple[tuple[str, int], ...] = ()
-    """The same for A and B in registers; empty for a warpgroup's descriptors."""
+    """Constraint letter and number of the registers of A and B; empty for a warpgroup's descriptors."""
     suffix: str = ""
     """Operands after the accumulator input."""
     until: tuple[int, int] = (99, 0)

@@ -193,7 +193,7 @@ def _searched(compressed: TorchTensor, b: TorchTensor, result_kind: Any) -> tupl
 
 
 def _sparse_gemm_without_cusparselt(gemm: Gemm, device: str) -> OperatorCall:
-    """The same with PyTorch's CUTLASS kernels."""
+    """A 2:4 sparse GEMM by PyTorch's CUTLASS kernels."""
     if not hasattr(torch.sparse, "to_sparse_semi_structured"):
         raise UnavailableError("this PyTorch has neither cuSPARSELt nor semi-structured tensors")
 

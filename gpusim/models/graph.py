@@ -20,7 +20,7 @@ class Node:
     inputs: tuple[str, ...]
     """Names of nodes or of inputs of the graph."""
     shapes: tuple[Shape, ...]
-    """Of the inputs."""
+    """Shapes of the inputs, in their order."""
     result: Shape
     weights: Mapping[str, Shape]
     """Its own trainable tensors, by name: those that it does not share."""
@@ -65,5 +65,5 @@ class Graph:
 
     @property
     def flops(self) -> int:
-        """Of the forward pass: two for each multiply-add of convolutions and matrix products, as usually published."""
+        """FLOP of the forward pass, as usually published: two for each multiply-add of convolutions and GEMMs."""
         return 2 * sum(node.multiply_adds for node in self.nodes)

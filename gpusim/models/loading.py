@@ -129,9 +129,9 @@ class _Scope:
     """What names mean where a layer stands."""
 
     path: str
-    """Of the nodes, with a dot at the end unless empty."""
+    """Prefix of the names of nodes, with a dot at the end unless empty."""
     key_path: str
-    """Of the layers in the file."""
+    """Key path of the list of layers in the file."""
     sizes: Mapping[str, int]
     tensors: dict[str, str]
     """Nodes or inputs of the graph by their names here."""

@@ -33,7 +33,7 @@ class Split:
     """A model of which every GPU holds a part."""
 
     graph: Graph
-    """Of one GPU."""
+    """Graph of one GPU."""
     ranks: int
     joins: Mapping[str, int]
     """Layers whose results are sums over all GPUs, with the elements that are exchanged in the forward pass."""

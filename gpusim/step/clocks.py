@@ -16,7 +16,7 @@ from gpusim.prediction.power import Energy, Sustained, power_w
 from gpusim.step.streams import Span
 
 FURTHER = 0.9
-"""Of the highest clock: where else times are asked for, to know how they depend on the clock, if a step runs at it."""
+"""Fraction of the highest clock at which times are taken too, where a step runs at the highest."""
 CLOCK_STEP_MHZ = 1.0
 
 

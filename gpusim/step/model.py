@@ -25,7 +25,7 @@ from gpusim.system import System
 from gpusim.units import GIB
 
 UNITS = {"img": "img/s", "seq": "seq/s", "tok": "tok/s"}
-"""Of throughput, by what a model counts."""
+"""Units of throughput by the items that a model counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,9 @@ class ModelResult:
     fits: bool
     gpus: int = 1
     replicas: int = 1
-    """Of them, those that have items of their own."""
+    """GPUs, or groups of GPUs, that each have items of their own."""
     fusion_saves_bytes: float = 0.0
-    """Of tensors that the kernels of a step would read and write besides, were none fused."""
+    """Bytes of tensors that the kernels of a step would read and write besides, were none fused."""
 
     @property
     def step_ms(self) -> float:

@@ -60,7 +60,7 @@ def _passes(step: Step, stage: PipelineStage, peers: Peers) -> Passes:
 
 
 def _activation_bytes(stage: PipelineStage) -> float:
-    """Of what the forward pass keeps for the backward pass."""
+    """Bytes that the forward pass keeps for the backward pass."""
     read = {tensor.name for task in stage.tasks if task.phase == "backward" for tensor in task.reads}
     written = {tensor.name: tensor for task in stage.tasks if task.phase == "forward" for tensor in task.writes}
     return sum(tensor.size_bytes for name, tensor in written.items() if name in read)

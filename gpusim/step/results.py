@@ -35,7 +35,7 @@ class TimedTask:
 
     @property
     def total_us(self) -> float:
-        """Of all its runs in a step [us]."""
+        """Time of all its runs in a step [us]."""
         return self.count * self.time_us
 
     @property
@@ -58,12 +58,12 @@ class TimedCollective:
 
     @property
     def time_us(self) -> float:
-        """Of one run [us]."""
+        """Time of one run [us]."""
         return self.time.time_us
 
     @property
     def total_us(self) -> float:
-        """Of all its runs in a step [us]."""
+        """Time of all its runs in a step [us]."""
         return self.count * self.time_us
 
     @property
@@ -87,9 +87,9 @@ class OperatorShare:
     """Its sizes."""
     count: float
     time_us: float
-    """Of all its runs."""
+    """Time of all its runs [us]."""
     share: float
-    """Of the time of the step."""
+    """Fraction of the time of the step."""
     bottleneck: str
     kernel: str
 
@@ -127,7 +127,7 @@ class Step:
 
     @property
     def exposed_us(self) -> float:
-        """Of these, the time in which no kernel computes, or by which a pipeline takes longer for them [us]."""
+        """Time of exchanges in which no kernel computes, or by which a pipeline takes longer for them [us]."""
         exchanged = {place for place, one in enumerate(self.tasks) if isinstance(one, TimedCollective)}
         if not exchanged:
             return self.awaited_us
@@ -149,7 +149,7 @@ class Step:
 
     @property
     def flops(self) -> float:
-        """Of its matrix multiplications and convolutions: those of the backward pass and of recomputation, too."""
+        """FLOP of matrix multiplications and convolutions in all passes, recomputation included."""
         return sum(
             one.count * one.task.operator.flops
             for one in self.computed
@@ -158,7 +158,7 @@ class Step:
 
     @property
     def tflops(self) -> float:
-        """Their rate [TFLOP/s]."""
+        """Rate of the FLOP of its matrix operators over the whole step [TFLOP/s]."""
         return self.flops / self.step_us / 1e6
 
     @property
@@ -168,7 +168,7 @@ class Step:
 
     @property
     def energy_j(self) -> float:
-        """Of the board, for one step [J]."""
+        """Energy that the GPU takes in a step [J]."""
         return self.power_w * self.step_us * 1e-6
 
     @property

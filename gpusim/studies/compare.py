@@ -27,9 +27,10 @@ class Compared:
 
     arch: str
     step: str = ""
-    """Of a model: what is predicted, with its precision and sizes."""
+    """Step of a model, with its precision and sizes."""
     time_us: float | None = None
-    """Of an operator with its launch, or of a step; None where the board cannot run it, as are the other figures."""
+    """Time of an operator with its launch, or of a step [us]. None, as are the other values, where the GPU
+    cannot run it."""
     speedup: float | None = None
     """Over the first board that can run it."""
     bottleneck: str = ""
@@ -40,14 +41,14 @@ class Compared:
     evidence: str | None = None
     """What surrounds the prediction of an operator: ``validated``, ``interpolated`` or ``extrapolated``."""
     energy_mj: float | None = None
-    """Of a run [mJ]."""
+    """Energy of a run [mJ]."""
     memory_gib: float | None = None
     fits: bool | None = None
     """Into the memory of the board."""
     price: float | None = None
-    """As the prices state it; None where they do not."""
+    """Price as the file of prices states it; None where it does not."""
     runs_per_dollar: float | None = None
-    """Of a price by the hour."""
+    """Runs for a dollar at a price by the hour."""
     relative_value: float | None = None
     """Performance for the money over that of the first board that has a price and can run it."""
     reason: str = ""

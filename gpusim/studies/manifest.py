@@ -29,7 +29,7 @@ MANIFEST = "manifest.json"
 """Name of the file."""
 RESULTS = "results.csv"
 PARQUET = "results.parquet"
-"""The same rows, where pyarrow is installed."""
+"""File of the rows of ``RESULTS``, where pyarrow is installed."""
 PACKAGES = ("matplotlib", "ml_dtypes", "numpy", "packaging", "pydantic", "pyyaml", "scipy", "simpy")
 
 

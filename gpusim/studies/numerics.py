@@ -30,7 +30,7 @@ class Sample:
     a: Path | None = None
     """``.npy`` file of A, m x k; drawn from ``distribution`` if None."""
     b: Path | None = None
-    """The same of B, k x n."""
+    """``.npy`` file of B, k x n; drawn from ``distribution_b`` if None."""
     distribution: str = "normal"
     """``NAME`` or ``NAME:X,Y``, as :func:`gpusim.numerics.study.parse_distribution` reads it."""
     distribution_b: str = ""
@@ -86,7 +86,7 @@ def execute_product(
 
 
 def _distributions(sample: Sample) -> list[Distribution]:
-    """Of A and B."""
+    """Distributions of A and B."""
     try:
         return [
             parse_distribution(text) for text in (sample.distribution, sample.distribution_b or sample.distribution)

@@ -36,7 +36,7 @@ from gpusim.studies.manifest import MANIFEST, PARQUET, RESULTS, manifest_inputs,
 from gpusim.studies.rows import FIGURES_TEXT, columns, read_rows, row_text, write_results
 
 TRACEBACKS = "tracebacks.txt"
-"""Of cases that failed by a defect of gpusim; a folder that has this file is never up to date."""
+"""File of the tracebacks of defects of gpusim; a folder that has this file is never up to date."""
 MOST_PRINTED = 1_000
 """Rows that a table prints; all are in the CSV."""
 SHOWN = (

@@ -27,7 +27,7 @@ BOTH_GRADIENTS = "convolution_backward/"
 """Begins the names of operators that compute the images' gradient, then the filters'."""
 SIZES = ("cn", "cc", "ch", "cw", "ck", "cr", "cs")
 MOST_KERNELS = 1_000
-"""Of a call."""
+"""Kernels of a call."""
 PAIRS = ("stride", "pad", "dilation")
 _PAIR = re.compile(r"(\d{1,10})x(\d{1,10})", re.ASCII)
 _TRANSPOSE = re.compile(r"nchwtonhwc|nhwctonchw", re.IGNORECASE)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from openpyxl.reader.excel import ExcelReader
 
 MOST_BYTES = 16 * MIB
-"""Of a workbook, and of all that it expands to: a hundred times what such tables take."""
+"""Largest workbook, as a file and expanded [bytes]: a hundred times what such tables take."""
 MOST_COLUMNS = 256
 """Columns that are read; cells to the right of them are ignored."""
 

@@ -86,21 +86,21 @@ class Calibration:
     before: FloatArray
     """With the values of the spec."""
     after: FloatArray
-    """With the fitted values."""
+    """Logarithms of predicted over measured time with the fitted values."""
     held_out: FloatArray
-    """Of rows that the values were not fitted to."""
+    """Logarithms of predicted over measured time of rows that the values were not fitted to."""
     kernel_log_times: FloatArray
     """Logarithms of the kernels' own times with the fitted values, whatever timed them [us]."""
     left_out: tuple[LeftOut, ...] = ()
     own_timing: tuple[OwnTiming, ...] = ()
     choices: ChoiceScore | None = None
-    """Of recorded kernels whose shapes were left out; None without records."""
+    """Score of choices for recorded kernels whose shapes were left out; None without records."""
     beyond_physics: tuple[str, ...] = ()
     """What the fitted values would need a board to do that it cannot."""
     replaced: FloatArray | None = None
     """With the values of the fit that this one replaces, if there was one."""
     discarded: FloatArray | None = None
-    """Of rows held out of a fit that predicts them worse than the spec does: the spec's values are kept. Else None."""
+    """Errors of held-out rows in a fit that predicts them worse than the spec, whose values are kept; else None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class _Round:
     theta: FloatArray
     bias: LibraryBias
     options: Mapping[int, RowOptions]
-    """Of all rows, under the values."""
+    """Candidates of all rows under the values, by row."""
     known: Identification
     refit: Refit
     held_out: FloatArray

@@ -59,7 +59,7 @@ def identify(model: LinearModel, known: Identification) -> Identification:
 
 
 def contradicted(model: LinearModel, known: Identification) -> Identification:
-    """Of the identified values those that the rows move: where they agree with the spec, its value stays."""
+    """Identified values that the rows contradict: where rows agree with the spec, its value stays."""
     kept, reasons, sd = known.values.copy(), dict(known.reasons), known.sd.copy()
     every = np.ones(len(model.errors), dtype=np.bool_)
     while kept.any():

@@ -31,7 +31,7 @@ TAILS = (0.1, 0.9)
 PRIOR_ROWS = 20
 """Rows that the quantiles of the whole architecture count as in those of a group."""
 LEAST_KERNEL_SHARE = 0.5
-"""Of a reading, for its error to be one of the kernel."""
+"""Fraction of a reading that the kernel has to take for the error to count as the kernel's."""
 
 
 def confidence_of(

@@ -54,7 +54,7 @@ class CalibrationReport:
     tables_sha256: Mapping[str, str]
     resumed: int
     board_names: Mapping[str, str]
-    """Of the boards that took part, by their names in the tables."""
+    """Names of the boards that took part, by their names in the tables."""
 
     @property
     def refusals(self) -> list[str]:

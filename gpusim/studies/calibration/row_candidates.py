@@ -25,7 +25,8 @@ WORTH_TIMING = 1.7
 """Longest estimate worth timing, over the shortest. A longer one is chosen only where the bias outweighs its logarithm,
 0.53."""
 WHOLE_WORTH_TIMING = 3.0
-"""The same of kernels that do not split k: a library may leave k whole where a split looks far better."""
+"""Longest estimate worth timing, over the shortest, of kernels that do not split k: a library may leave k whole where a
+split looks far better."""
 MOST_TIMED = 20
 """Candidates of a row that are timed for their short estimates; with splits of k there are up to a hundred. With 12,
 products of a V100 that run tiles of 256x128 with short k were taken for others."""
@@ -40,7 +41,7 @@ class RowCandidates:
 
     items: tuple[GemmCandidate, ...]
     runs: tuple[KernelRun, ...]
-    """Of the first of them: those worth timing."""
+    """Kernel runs of the first candidates, those worth timing."""
     recorded: int | None
     """The candidate that was recorded, if one was."""
 

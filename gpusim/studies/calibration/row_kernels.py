@@ -73,7 +73,7 @@ class RowKernels:
         return self.log_times_at(runs, [self.values(theta) for theta in thetas])
 
     def log_times_at(self, runs: Sequence[KernelRun], trials: Sequence[Values]) -> FloatArray:
-        """The same under values by key path."""
+        """Logarithms of the times of runs, under each of some trial values by key path [us]."""
         return self._timer.log_times(runs, trials)
 
     def measured_at(self, theta: FloatArray, place: int) -> MeasuredSystem:

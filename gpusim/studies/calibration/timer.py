@@ -53,7 +53,7 @@ class KernelRun:
     mode: SplitKMode
     method: str
     source: str = ""
-    """Of the measured run."""
+    """Source of the measured run."""
 
 
 class FittedBoards:

@@ -36,11 +36,11 @@ from gpusim.studies.workload import Predicted, Workload, total_us
 from gpusim.workloads.gemm import Gemm
 
 LEAST_GAIN = 0.01
-"""Of the time: less is not worth a line. How exact predictions are is another matter."""
+"""Fraction of the time below which a gain is not worth a line; how exact predictions are is another matter."""
 LEAST_IDLE = 0.05
 """Share of the time in which SMs idle, from which the last wave is looked at."""
 MOST_GROWTH = 2.0
-"""Of a product that fills its last wave: a larger one is another workload."""
+"""Largest growth of a GEMM that fills its last wave: one that grows more is another workload."""
 ALIGNED_BITS = 128
 """What one instruction of a thread loads at most: rows that begin elsewhere are loaded in smaller pieces."""
 OF_8_BITS = tuple(one for one in Dtype if one.bits == 8)

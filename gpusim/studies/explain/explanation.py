@@ -60,9 +60,9 @@ class Difference:
     us: float
     to_us: float
     difference_us: float
-    """What it takes less on the second board."""
+    """Time that the part takes less on the second GPU [us]."""
     share: float
-    """Of the time on the first board; all of them add up to what the second one saves of it."""
+    """Fraction of the time on the first GPU; all parts add up to what the second GPU saves of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Explanation:
 
     of: Explained
     to: Explained | None = None
-    """The same on another board."""
+    """Explanation on another GPU."""
     sensitivities: tuple[Sensitivity, ...] = ()
     advice: tuple[Advice, ...] = ()
 

@@ -11,7 +11,7 @@ from gpusim.studies.explain.parts import meaning_of
 from gpusim.studies.explain.sensitivities import FACTORS
 
 LEAST_SHARE = 0.0005
-"""Of the time; smaller parts are summed up in tables. JSON has all."""
+"""Fraction of the time below which tables sum parts up. JSON has all."""
 
 
 def explanation_tables(found: Explanation, workload: str) -> list[TextTable]:

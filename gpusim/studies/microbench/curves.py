@@ -24,7 +24,7 @@ LABELS = {
     "m": "m = n = k",
     "n": "m = n = k",
 }
-"""Of parameters along an axis; others have their name."""
+"""Labels of parameters along an axis; other parameters go by their name."""
 
 
 def panels_of(points: Sequence[SimulatedPoint]) -> list[CurvePanel]:

@@ -28,9 +28,9 @@ from gpusim.workloads.gemm import Gemm
 WARM_UP_CALLS, FRAMEWORK_CALLS = 6, 30
 """Back to back: to warm up, and between two readings of the host's clock, the last one after a synchronise."""
 LIBRARY_CALLS = 10
-"""Between two events, after one to warm up."""
+"""GEMMs between two events, after one to warm up."""
 FRAMEWORK_SIZES = (1024, 2048, 4096, 8192, 10240)
-"""Of which a source states the best."""
+"""Sizes of which a source states the best rate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from gpusim.system import System
 from gpusim.units import MIB, us_of_cycles
 
 INDEX_INSTRUCTIONS = 3
-"""Of a hop that loads an index: shift, add with carry, in turn."""
+"""Instructions of a hop that loads an index: shift, add with carry, in turn."""
 HINTS_PAST_L1 = ("cg", "cn")
 """Cache operators of loads that L1 does not keep."""
 

@@ -10,7 +10,7 @@ from gpusim.evidence.sources import NO_OVERHEADS, Overheads
 from gpusim.system import System
 
 MOST = 1e15
-"""Of a parameter: more than bytes of any memory, or operations of any run."""
+"""Largest parameter: more than bytes of any memory, or operations of any run."""
 
 
 class UnsupportedBenchmarkError(InputError):

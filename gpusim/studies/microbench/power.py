@@ -20,11 +20,11 @@ from gpusim.workloads.gemm import Gemm
 ROOFLINE_THREADS = 256
 ROOFLINE_TURNS = 2000
 MIXBENCH_ELEMENTS = 8
-"""Of a thread, all loaded before the first is used."""
+"""Elements of a thread, all loaded before the first is used."""
 MIXBENCH_TURNS = 64
 FLOP_PER_FMA = 2
 BABELSTREAM_BYTES = 2.0**28
-"""Of an array, as the benchmark has it by default."""
+"""Bytes of an array, by the default of the benchmark."""
 
 
 def roofline_gflops(system: System, given: Parameters) -> Reading:

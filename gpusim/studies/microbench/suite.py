@@ -64,7 +64,7 @@ class SimulatedPoint:
 
 
 _Key = tuple[str, str, tuple[tuple[str, str], ...]]
-"""Of a reading: board, benchmark and parameters."""
+"""Key of a reading: board, benchmark and parameters."""
 
 
 class NamedSystem(NamedTuple):

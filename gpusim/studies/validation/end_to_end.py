@@ -44,7 +44,7 @@ class _Known:
     halved: bool = False
     """Its inference in half precision holds the model in FP16, without autocast."""
     inference_layout: Layout | None = None
-    """Of images in its inference; None: as in training."""
+    """Layout of images in inference; None: as in training."""
     script: Script = field(default_factory=Script)
     """That trains it."""
     sizes_of_inference: tuple[tuple[str, int], ...] = ()
@@ -54,7 +54,7 @@ class _Known:
 
 
 BINS_OF_512 = {64: 0.176, 128: 0.193, 192: 0.114, 256: 0.083, 320: 0.065, 384: 0.053, 448: 0.044, 512: 0.272}
-"""Of BERT's sequences of up to 512 tokens of Wikipedia, by the bin of 64 that they fall in (graphcore/tutorials@e9dbe48
+"""Share of BERT's sequences of up to 512 tokens of Wikipedia, by bins of 64 tokens (graphcore/tutorials@e9dbe48
 blogs_code/packedBERT/histograms.py, which Krell et al., arXiv:2107.02027, evaluate): 279 tokens in the mean."""
 TIMED = Script(waits=True, adds_gradients=True)
 """NeuSight's loop (neusight/Tracing/trace.py: measure_e2e) waits for each pass, and never clears gradients."""

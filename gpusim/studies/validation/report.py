@@ -40,7 +40,7 @@ class Table:
     sparsity: str
     op: str
     sha256: str
-    """Of the whole file."""
+    """SHA-256 of the whole file."""
     scored: tuple[Scored, ...]
     skipped: tuple[tuple[MeasuredRow, str], ...]
 
@@ -68,7 +68,7 @@ class ValidationReport:
     detail: str
     tables: tuple[Table, ...]
     speedups: Speedups | None
-    """Of a pair of GPUs, if one was given."""
+    """Speedups between a pair of GPUs, if one was given."""
     specs: Mapping[str, str]
     """Hashes of the specs by the name that the tables give the GPU."""
     overheads: Mapping[str, float]

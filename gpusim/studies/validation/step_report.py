@@ -34,7 +34,7 @@ class ScoredStep:
 
     @property
     def result(self) -> ModelResult:
-        """Of the batches that take most of the time."""
+        """Prediction of the batches that take most of the time."""
         return max(self.parts, key=lambda part: part[0] * part[1].step_ms)[1]
 
     @property
@@ -55,9 +55,9 @@ class EndToEndReport:
 
     scored: tuple[ScoredStep, ...]
     skipped: tuple[tuple[StepRow, str], ...]
-    """With the reason."""
+    """Rows that were skipped, with the reason."""
     sha256: Mapping[str, str]
-    """Of the files."""
+    """SHA-256 of the files, by name."""
 
     @property
     def pairs(self) -> list[tuple[float, float]]:

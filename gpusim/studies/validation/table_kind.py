@@ -67,7 +67,7 @@ class TableKind:
     """One kind of measured tables."""
 
     name: str
-    """Of what its rows measure, in the plural."""
+    """Name of what the rows measure, in the plural."""
     known_by: tuple[frozenset[str], ...]
     """Sets of columns, one of which its tables have; the kind without any takes what no other knows."""
     reads: frozenset[str]
