@@ -348,7 +348,7 @@ def _gather(reader: _Reader, node: Any) -> str:
 
 
 def _selected(reader: _Reader, node: Any, index: int) -> str:
-    """One element along a dimension, which disappears."""
+    """Layer that selects an element along a dimension, which disappears."""
     shape, dim = list(reader.shape(node.input[0])), _attribute(node, "axis", 0)
     start, shape[dim] = index % shape[dim], 1
     values = {"dim": dim, "start": start, "length": 1}
@@ -395,4 +395,4 @@ NODES: Mapping[str, NodeCall] = {
     "Split": _split,
     "Resize": _upsample,
 }
-"""By type of node."""
+"""Functions that capture a node, by its type."""

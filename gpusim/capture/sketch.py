@@ -35,7 +35,7 @@ class Unknown:
 
 @dataclass(slots=True)
 class Sketch:
-    """What has been captured so far."""
+    """Inputs, layers and unknown calls captured so far."""
 
     inputs: dict[str, list[int]] = field(default_factory=dict)
     layers: list[dict[str, Any]] = field(default_factory=list)

@@ -102,5 +102,5 @@ class Node(Record):
 
 
 def sustained_gb_per_s(link: Link, count: int) -> float:
-    """What ``count`` links carry in one direction [GB/s]."""
+    """Rate that ``count`` links carry in one direction [GB/s]."""
     return count * link.gb_per_s * link.sustained_fraction

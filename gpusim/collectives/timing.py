@@ -20,12 +20,12 @@ from gpusim.workloads.collective import Collective
 
 @dataclass(frozen=True, slots=True)
 class CollectiveTime:
-    """One collective on GPUs of a node, or of several."""
+    """Time of a collective on GPUs of a node, or of several nodes."""
 
     collective: Collective
     route: Route
     plan: Plan
-    """As the library chooses it."""
+    """Algorithm and protocol that the library chooses."""
     time_us: float
     """From the first kernel's start to the last one's end, if all GPUs begin together [us]."""
     bound_us: float

@@ -28,7 +28,7 @@ SMALLEST_BYTES = 512
 
 @dataclass(frozen=True, slots=True)
 class CollectiveRow:
-    """One timed collective."""
+    """Row of a table of timed collectives."""
 
     file: str
     line: int

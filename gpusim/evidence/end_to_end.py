@@ -35,7 +35,7 @@ class StepRow:
     gpu: str
     gpus: int
     model: str
-    """As the table names it."""
+    """Name of the model in the table."""
     mode: Literal["train", "inference"]
     precision: Precision
     batch: int

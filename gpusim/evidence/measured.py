@@ -65,7 +65,7 @@ class MeasuredRow:
     m: int
     n: int
     k: int | None
-    """None for vector operators: m rows of n elements."""
+    """Size k of a GEMM; None for vector operators, m rows of n elements."""
     dtype: Dtype
     accumulate: str
     layout: str
@@ -303,7 +303,7 @@ def _method(fields: Fields) -> str:
 
 
 def _accumulator(fields: Fields, dtype: Dtype) -> str:
-    """As stated, or as the source is known to ask for."""
+    """Format of accumulators, as stated, or as the source is known to request."""
     known = source_of(fields.get("source"))
     stated = fields.one_of("acc_dtype", ACCUMULATORS, unknown=("", "?"))
     return stated or (known.accumulate if dtype is Dtype.FP16 else "")
@@ -328,7 +328,7 @@ def _layout(fields: Fields, op: str) -> str:
 
 
 def _padded_to(fields: Fields, dtype: Dtype) -> int | None:
-    """What leading dimensions were padded to."""
+    """Multiple that leading dimensions were padded to."""
     if "padded_to" in fields.values:
         return fields.whole("padded_to")
     return source_of(fields.get("source")).padded_to if dtype is Dtype.FP16 else None

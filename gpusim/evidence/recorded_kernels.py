@@ -49,7 +49,7 @@ class TracedTensor:
 
     shape: tuple[int, ...]
     dtype: Dtype | None
-    """None of a list."""
+    """Data type of the tensor; None for a list."""
 
     @property
     def elements(self) -> int:
@@ -58,7 +58,7 @@ class TracedTensor:
 
 @dataclass(frozen=True, slots=True)
 class TracedKernel:
-    """One kernel of a trace: the median of its runs."""
+    """Kernel of a trace, with the median of its runs."""
 
     file: str
     line: int
@@ -68,7 +68,7 @@ class TracedKernel:
     """Operator of the framework, such as ``add_``."""
     tensors: tuple[TracedTensor, ...]
     kernel: str
-    """As the profiler printed it."""
+    """Kernel name as the profiler printed it."""
     grid: tuple[int, ...]
     block: tuple[int, ...]
     time_us: float

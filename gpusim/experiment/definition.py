@@ -82,7 +82,7 @@ class Experiment:
     overrides: tuple[str, ...]
     content: ExperimentFile
     gpus: Mapping[str, ExperimentGpu]
-    """By label, in the order of the file."""
+    """GPUs by label, in the order of the file."""
 
     @property
     def specs(self) -> dict[str, Spec]:
@@ -179,10 +179,10 @@ class TrainingExperiment:
     content: TrainingFile
 
     @property
-    def figure(self) -> str:
+    def plot_file(self) -> str:
         """Name of the plot's file."""
         return f"{self.name}.png"
 
     def output_files(self) -> tuple[str, ...]:
         """Names of the files besides the manifest, plots last."""
-        return ("results.csv", "gradients.csv", self.figure)
+        return ("results.csv", "gradients.csv", self.plot_file)

@@ -52,7 +52,7 @@ class ReferenceLine(Part):
 
 
 class PlotEntry(Part):
-    """One plot."""
+    """Entry of a plot."""
 
     kind: PlotKind = Field(description="what is drawn")
     file: str = Field(

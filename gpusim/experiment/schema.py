@@ -112,7 +112,7 @@ class GemmCases(Part):
         return self
 
     def shapes(self) -> Iterator[tuple[int, int, int, int]]:
-        """Each (batch, m, n, k)."""
+        """Shapes as (batch, m, n, k)."""
         if self.square is not None:
             yield from ((batch, size, size, size) for batch in self.batch for size in self.square)
         else:

@@ -15,7 +15,7 @@ GPU_NAME = "gpu_name"
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """One value of a plot."""
+    """Value of a plot."""
 
     x: float
     other: float

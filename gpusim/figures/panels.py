@@ -199,7 +199,7 @@ def _bar_look(index: int) -> dict[str, Any]:
 
 
 def _limit(ax: Axes, of: Quantity, group: Group, values: Sequence[float], lines: Sequence[ReferenceLine]) -> None:
-    """Ends and ticks of the axis of the values; room for figures at the ends of bars."""
+    """Ends and ticks of the axis of the values; room for numbers at the ends of bars."""
     axis = ax.yaxis if group.axis else ax.xaxis
     if of.logarithmic:
         low, high = min(values) / 1.5, max(values) * (1.5 if group.axis else 1.5 * (max(values) / min(values)) ** 0.25)
@@ -269,7 +269,7 @@ def _list(ax: Axes, plot: _Plot, group: Group, seen: Sequence[Row], present: Seq
 
 
 def _value(ax: Axes, right_of: float, height: float, text: str) -> None:
-    """A figure beside its bar or dot, to the right of the measured runs."""
+    """A number beside its bar or dot, to the right of the measured runs."""
     place: dict[str, Any] = {"xytext": (5, 0), "textcoords": "offset points", "va": "center_baseline"}
     backdrop = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
     ax.annotate(text, (right_of, height), **place, fontsize=VALUE_SIZE, annotation_clip=False, bbox=backdrop)

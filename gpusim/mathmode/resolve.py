@@ -101,7 +101,7 @@ class MathMode:
     path: str | None
     unit: str | None
     accumulate: str | None
-    """None for elementwise operations too."""
+    """Format of the accumulators; None for elementwise operations too."""
     rule: str
     """The rule that decided the path, or the unit where the path is the tensors' type."""
     says: str
@@ -114,7 +114,7 @@ class MathMode:
     conflicts: tuple[AppliedRule, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """As ``--format json`` prints it."""
+        """JSON object that ``--format json`` prints."""
         return asdict(self)
 
 

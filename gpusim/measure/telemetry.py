@@ -68,7 +68,7 @@ class Sensors:
         }
 
     def read(self) -> Reading | None:
-        """One sample; None where there are no sensors."""
+        """Sample of clock, power and temperature; None without sensors."""
         if self._handle is None:
             return None
         clock = self._asked(pynvml.nvmlDeviceGetClockInfo, self._handle, pynvml.NVML_CLOCK_SM)

@@ -86,7 +86,7 @@ class TorchDevice:
 
     @property
     def identity(self) -> Identity:
-        """What is measured."""
+        """Names and versions of the device and its software."""
         return self._identity
 
     @contextmanager
@@ -152,7 +152,7 @@ class TorchDevice:
 
 
 class TorchOperator:
-    """One operator with its operand sets."""
+    """Operator with its sets of operands."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ LayerEntry = dict[str, Any]
 
 
 class Published(Part):
-    """A figure that others state of the model, which tests compare with."""
+    """A value that others state of the model, which tests compare with."""
 
     value: float
     source: str

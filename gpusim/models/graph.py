@@ -42,7 +42,7 @@ class Graph:
 
     name: str
     item: str
-    """What throughput counts: ``img``, ``seq`` or ``tok``."""
+    """Unit that throughput counts: ``img``, ``seq`` or ``tok``."""
     items: int
     """How many a pass takes."""
     sizes: Mapping[str, int]
@@ -50,7 +50,7 @@ class Graph:
     inputs: Mapping[str, Shape]
     nodes: tuple[Node, ...]
     optimizer: Optimizer = "adam"
-    """What it is trained with."""
+    """Optimizer that trains the model."""
     clipping: Clipping = "none"
     """How its training bounds gradients."""
     counted_loss: bool = False

@@ -126,7 +126,7 @@ def unused_name(name: str, taken: Container[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What names mean where a layer stands."""
+    """Meaning of names at the place of a layer."""
 
     path: str
     """Prefix of the names of nodes, with a dot at the end unless empty."""
@@ -141,7 +141,7 @@ class _Scope:
 
 
 class _Expansion:
-    """One expansion of a model into its graph."""
+    """Expansion of a model file into a graph."""
 
     def __init__(self, model: Model, sizes: Mapping[str, int]) -> None:
         self._model, self._content = model, model.content

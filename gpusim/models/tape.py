@@ -42,7 +42,7 @@ class _Gradient:
 
 @dataclass(slots=True)
 class Tape:
-    """What a step has launched so far."""
+    """Record of the kernels that a step has launched so far."""
 
     arithmetic: Arithmetic
     phase: Phase = "forward"

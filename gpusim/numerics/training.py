@@ -88,7 +88,7 @@ def _dynamic(value: object) -> object:
 
 
 class TrainingRun(_Settings):
-    """One training run."""
+    """Settings of a training run."""
 
     label: Title
     dtype: LowType

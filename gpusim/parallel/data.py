@@ -128,7 +128,7 @@ def _divided(bucket: Bucket, number: int) -> Task:
 
 
 def _touched(bucket: Bucket) -> tuple[Access]:
-    """All of a bucket once; its bytes count."""
+    """Access to all of a bucket once; its bytes count."""
     return (Access(max(1, round(bucket.size_bytes * 8 / Dtype.FP32.bits)), Dtype.FP32),)
 
 

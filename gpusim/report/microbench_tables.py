@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpusim.report.formatting import figure_text
+from gpusim.report.formatting import number_text
 from gpusim.report.text_table import TextTable
 
 
@@ -17,9 +17,9 @@ def accuracy_table(summary: Sequence[Mapping[str, Any]]) -> TextTable:
             one["gpu"],
             one["benchmark"],
             f"{one['played']} of {one['points']}",
-            figure_text(one["median_ape"]),
-            figure_text(one["p90_ape"]),
-            figure_text(one["median_bias"]),
+            number_text(one["median_ape"]),
+            number_text(one["p90_ape"]),
+            number_text(one["median_bias"]),
         )
         for one in summary
         if one["played"]
@@ -34,7 +34,7 @@ def points_table(points: Sequence[Mapping[str, Any]]) -> TextTable:
         (
             one["benchmark"],
             ", ".join(f"{name}={text}" for name, text in one["parameters"].items()),
-            figure_text(one["value"]),
+            number_text(one["value"]),
             one["unit"],
         )
         for one in points

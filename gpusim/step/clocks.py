@@ -28,7 +28,7 @@ class Clocks:
     """Time of each task relative to that at the clock at which the step was simulated."""
     mean_mhz: float
     mean_w: float
-    """Over time, as the clock."""
+    """Mean power over time [W]."""
 
 
 def clocks_of(
@@ -79,7 +79,7 @@ class _Stretch:
 
     spans: tuple[Span, ...]
     length_us: float
-    """To the beginning of the next stretch."""
+    """Time to the beginning of the next stretch [us]."""
 
     def time_us(self, slower: float, laws: Sequence[float]) -> float:
         """With a clock that is ``slower`` times lower; the GPU waits for as long."""

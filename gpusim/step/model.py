@@ -185,7 +185,7 @@ def model_footprint(
 
 
 def _tasks(system: System, graph: Graph, policy: Policy, options: StepOptions, group: Group | None) -> Sequence[Task]:
-    """What one GPU launches in a step."""
+    """Tasks that a GPU launches in a step."""
     return group.tasks(graph, policy, options) if group else tasks_of(graph, policy, system.gpu)
 
 

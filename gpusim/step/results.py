@@ -49,7 +49,7 @@ class TimedTask:
 
 @dataclass(frozen=True, slots=True)
 class TimedCollective:
-    """What GPUs exchange, with its time."""
+    """A collective of a step with its time."""
 
     task: Task
     count: float
@@ -84,7 +84,7 @@ class OperatorShare:
     """The first layer that runs it."""
     op: str
     shape: str
-    """Its sizes."""
+    """Sizes of the operator."""
     count: float
     time_us: float
     """Time of all its runs [us]."""
@@ -106,9 +106,9 @@ class Step:
     """Mean."""
     run: Run
     messages_us: float = 0.0
-    """Sum of those between the stages of a pipeline [us]."""
+    """Sum of the times of messages between the stages of a pipeline [us]."""
     awaited_us: float = 0.0
-    """What they add to the step [us]."""
+    """Time that messages add to the step [us]."""
 
     @property
     def computed(self) -> tuple[TimedTask, ...]:
@@ -190,7 +190,7 @@ class Step:
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
     def operators(self) -> list[OperatorShare]:
-        """Its operators, the one that takes most time first."""
+        """Operators of the step, in descending order of time."""
         found: dict[Hashable, list[TimedTask]] = {}
         for one in self.computed:
             found.setdefault(one.task.operator, []).append(one)

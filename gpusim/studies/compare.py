@@ -32,7 +32,7 @@ class Compared:
     """Time of an operator with its launch, or of a step [us]. None, as are the other values, where the GPU
     cannot run it."""
     speedup: float | None = None
-    """Over the first board that can run it."""
+    """Speedup over the first GPU that can run the workload."""
     bottleneck: str = ""
     """Largest share of the time."""
     time_us_p10: float | None = None

@@ -34,7 +34,7 @@ class Sample:
     distribution: str = "normal"
     """``NAME`` or ``NAME:X,Y``, as :func:`gpusim.numerics.study.parse_distribution` reads it."""
     distribution_b: str = ""
-    """That of B; as A if empty."""
+    """Distribution of B; that of A if empty."""
     scaling: Scaling | Literal["auto"] = "auto"
     """``auto`` is ``amax`` for integers, ``none`` for others."""
     tf32_rounding: Tf32Rounding = "nearest"

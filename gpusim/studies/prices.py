@@ -31,7 +31,7 @@ MOST = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What boards cost, by their names."""
+    """Prices of GPUs by their names."""
 
     kind: Kind
     of_board: dict[str, float]

@@ -33,7 +33,7 @@ from gpusim.files.yamlfile import SpecError
 from gpusim.numerics.training import Task, TrainingRun, train
 from gpusim.progress import Progress, no_progress
 from gpusim.studies.manifest import MANIFEST, PARQUET, RESULTS, manifest_inputs, output_files, write_manifest
-from gpusim.studies.rows import FIGURES_TEXT, columns, read_rows, row_text, write_results
+from gpusim.studies.rows import METRICS_TEXT, columns, read_rows, row_text, write_results
 
 TRACEBACKS = "tracebacks.txt"
 """File of the tracebacks of defects of gpusim; a folder that has this file is never up to date."""
@@ -71,7 +71,7 @@ class Finished:
     """Those that tables show, with the columns that tables and plots read; none of a case that failed."""
     points: tuple[MeasuredPoint, ...]
     files: tuple[Path, ...]
-    """All files written, plots last."""
+    """Files written, plots last."""
     resumed: int
     """Number of predictions or training runs resumed from the journal."""
     damaged: int
@@ -101,7 +101,7 @@ def run_experiment(
     inputs = manifest_inputs(experiment, command)
     check_places(out, [MANIFEST, *output_files(experiment), TRACEBACKS], MANIFEST)
     with journal_in(out) as journal:
-        sweep = ResumableSweep(lambda: (one.case for one in experiment.cases()), FIGURES_TEXT, journal)
+        sweep = ResumableSweep(lambda: (one.case for one in experiment.cases()), METRICS_TEXT, journal)
         if not len(sweep):
             raise experiment.file.error("gpus", "no GPU runs any of the products; change 'dtypes'")
         progress(sweep.found, len(sweep))
@@ -213,7 +213,7 @@ def run_training(
     command: Sequence[str] = (),
     progress: Progress = no_progress,
 ) -> Finished:
-    """Train every run; write ``results.csv``, ``gradients.csv``, ``manifest.json`` and the figure."""
+    """Train every run; write ``results.csv``, ``gradients.csv``, ``manifest.json`` and the plot."""
     inputs = manifest_inputs(experiment, command)
     check_places(out, [MANIFEST, *output_files(experiment)], MANIFEST)
     with journal_in(out) as journal:
@@ -231,7 +231,7 @@ def run_training(
         with staging(out, MANIFEST) as folder:
             write_results(folder, rows)
             write_csv(folder / "gradients.csv", gradients or [{"run": "", "exponent": "", "gradients": ""}])
-            figures.draw_training(experiment.content, rows, gradients, folder / experiment.figure)
+            figures.draw_training(experiment.content, rows, gradients, folder / experiment.plot_file)
             write_manifest(folder, inputs, {"rows": len(rows)})
             written = _in_order(experiment, out, {path.name for path in folder.iterdir()})
     return Finished(tuple(rows), (), written, journal.resumed, journal.damaged)

@@ -26,7 +26,7 @@ class GpuVariant:
 
     arch: str
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    """By key path, as ``--set`` takes them."""
+    """Replaced values by key path, as ``--set`` takes them."""
     cuda: int | None = None
     arch_path: tuple[Path, ...] = ()
 

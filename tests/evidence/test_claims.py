@@ -1,4 +1,4 @@
-"""Claims: stated figures beside predictions, judged by a rule that the file states."""
+"""Claims: stated values beside predictions, judged by a rule that the file states."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def test_a_run_judges_every_claim_and_writes_every_figure(command: RunGpusim, tm
     with (tmp_path / "out" / "results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     with (tmp_path / "out" / "figures.csv").open(newline="") as file:
-        figures = {(row["run"], row["figure"]): float(row["value"]) for row in csv.DictReader(file)}
-    ratio = figures["large", "time_us"] / figures["small", "time_us"]
+        metrics = {(row["run"], row["figure"]): float(row["value"]) for row in csv.DictReader(file)}
+    ratio = metrics["large", "time_us"] / metrics["small", "time_us"]
     assert [float(row["predicted"]) for row in rows] == [ratio, ratio]
     assert ratio > 1
     assert rows[0]["meets"] == "published"

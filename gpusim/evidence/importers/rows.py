@@ -72,7 +72,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class RecordedKernel:
-    """One kernel as a profiler recorded it."""
+    """Kernel as a profiler recorded it."""
 
     name: str
     time_us: float

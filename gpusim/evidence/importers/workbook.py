@@ -31,7 +31,7 @@ MOST_COLUMNS = 256
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """One sheet: its rows that hold something, by number from 1."""
+    """Rows of a sheet that hold something, by number from 1."""
 
     title: str
     rows: tuple[tuple[int, tuple[str, ...]], ...]

@@ -45,7 +45,7 @@ class OwnValue:
 
 @dataclass(frozen=True, slots=True)
 class OwnTiming:
-    """What values of a source's own carry of the fit to its rows."""
+    """Effect of a source's own timing values on the fit to its rows."""
 
     source: str
     values: tuple[OwnValue, ...]
@@ -107,7 +107,7 @@ class Refit:
         return errors
 
     def left_out(self, log: Log) -> list[LeftOut]:
-        """Each source and each board, by a fit without it."""
+        """Errors of each source and each board in a fit without it."""
         found = []
         known: dict[bytes, FloatArray] = {}  # often a source is all that ran on a board
         for kind in GROUP_KINDS:

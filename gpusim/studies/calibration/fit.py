@@ -84,7 +84,7 @@ class Calibration:
     """The heuristic bias in the spec."""
     bias: LibraryBias
     before: FloatArray
-    """With the values of the spec."""
+    """Logarithms of predicted over measured time with the values of the spec."""
     after: FloatArray
     """Logarithms of predicted over measured time with the fitted values."""
     held_out: FloatArray
@@ -98,7 +98,7 @@ class Calibration:
     beyond_physics: tuple[str, ...] = ()
     """What the fitted values would need a board to do that it cannot."""
     replaced: FloatArray | None = None
-    """With the values of the fit that this one replaces, if there was one."""
+    """Logarithms of predicted over measured time with the fit that this one replaces, if there was one."""
     discarded: FloatArray | None = None
     """Errors of held-out rows in a fit that predicts them worse than the spec, whose values are kept; else None."""
 
@@ -231,7 +231,7 @@ class Calibrator:
         return lambda text: self._log(f"{name}: {text}")
 
     def _fitted_values(self, theta: FloatArray, known: Identification) -> tuple[FittedValue, ...]:
-        """Each value with its interval."""
+        """Fitted values with their intervals."""
         values = dict(self._kernels.values(theta))
         fitted = []
         for one, move, sd in zip(self._moving, theta, known.sd, strict=True):

@@ -180,5 +180,5 @@ class _Candidates:
         return -float(self.weights @ np.log(explained)), slope, slope_of_misses
 
     def _sums(self, column: FloatArray) -> FloatArray:
-        """Over the candidates of each row."""
+        """Sum over the candidates of each row."""
         return np.asarray(np.add.reduceat(column, self.first))

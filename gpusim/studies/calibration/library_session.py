@@ -157,5 +157,5 @@ def _boards(rows: Sequence[MeasuredRow], library: str, arch_path: Sequence[Path]
 
 
 def _mean(values: Any) -> float | None:
-    """None of no values."""
+    """Mean of values; None without any."""
     return float(np.mean(values)) if len(values) else None

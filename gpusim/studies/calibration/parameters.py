@@ -90,12 +90,12 @@ class Known(NamedTuple):
 
     kind: str
     spread: float | None = None
-    """As the spec states it."""
+    """Spread of the value, as the spec states it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One value that may move; the search is in its logarithm."""
+    """Value that may move; the search is in its logarithm."""
 
     key_path: str
     value: float

@@ -29,7 +29,7 @@ LibraryBias = Mapping[int | None, BiasValues]
 
 @dataclass(frozen=True, slots=True)
 class RowOptions:
-    """What a row may have run on."""
+    """Kernels that a row may have run on."""
 
     candidates: RowCandidates
     ranked: RankedKernels
@@ -54,7 +54,7 @@ class RowKernels:
         self._boards = boards
         self.rows = observed
         self.items = (*observed, *records)
-        """What teaches the choice: the rows, then the records."""
+        """Items that the choice is fitted to: the rows, then the records."""
         self.moving = moving
         self._timer = timer
         self._newest = max((item.row.cuda for item in observed if item.row.cuda is not None), default=None)
@@ -126,7 +126,7 @@ class RowKernels:
         return bias.get(self._library(self.items[place]), bias[None])
 
     def chosen(self, theta: FloatArray, bias: LibraryBias, places: Sequence[int]) -> list[KernelRun]:
-        """Some rows on the kernels that a prediction would choose."""
+        """Runs of some rows on the kernels that a prediction would choose."""
         trial = self._trials(theta, bias)
         items = [self.rows[place] for place in places]
         return [run_of(item, ranked(item, trial(item))[0]) for item in items]

@@ -155,7 +155,7 @@ class Timer:
 
 
 def _chunks(runs: Sequence[KernelRun], size: int) -> Iterator[Sequence[KernelRun]]:
-    """At most so many runs that can be planned together."""
+    """Chunks of at most ``size`` runs that can be planned together."""
     alike: dict[tuple[object, ...], list[KernelRun]] = {}
     for run in runs:
         problem = problem_of(run.gemm)

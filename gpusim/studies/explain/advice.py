@@ -65,10 +65,10 @@ class Proposal:
 
     rule: str
     text: str
-    """What to do, as an imperative."""
+    """Change to make, as an imperative."""
     workload: Workload
     work: float = 1.0
-    """What it does, over what the original does."""
+    """Work of the changed workload over that of the original."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Advice:
 
 
 def proposals(workload: Workload, result: Predicted, parts: Sequence[Part]) -> list[Proposal]:
-    """What the rules propose."""
+    """Proposals of all rules."""
     if isinstance(workload, ModelWorkload):
         assert isinstance(result, ModelResult)
         return list(_of_model(workload, result, parts))

@@ -41,7 +41,7 @@ CAUSES_OF_RESOURCE: Mapping[str, tuple[Cause, ...]] = {
     "l2": _MEMORY,
     "dram": _MEMORY,
 }
-"""What the ledger calls waiting for a resource."""
+"""Causes in the ledger that are waits for a resource."""
 WAITS: Mapping[str, tuple[Cause, ...]] = {
     "wait_memory": _MEMORY,
     "wait_shared_memory": _SHARED_MEMORY,
@@ -72,7 +72,7 @@ MEANINGS: Mapping[str, str] = {
     "host": "the GPU waits for the host",
     "communication": "GPUs exchange data while none computes",
 }
-"""What a part is."""
+"""Meaning of a part."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,9 +77,9 @@ class Sensitivity:
     overrides: Mapping[str, float]
     """Values replaced, as ``--set`` takes them."""
     total_us: float
-    """Predicted with them."""
+    """Time predicted with the improved values [us]."""
     time_ratio: float
-    """That time over the time of the board as it is."""
+    """Ratio of that time to the time of the GPU as it is."""
 
 
 def improvements(workload: Workload, board: GpuVariant) -> list[Improvement]:

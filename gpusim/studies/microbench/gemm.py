@@ -35,7 +35,7 @@ FRAMEWORK_SIZES = (1024, 2048, 4096, 8192, 10240)
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """What a library is asked for, and how."""
+    """Data types and timing of a GEMM call of a library."""
 
     dtype: Dtype
     cuda_cores: bool = False
@@ -68,7 +68,7 @@ BY_C_TYPE: Mapping[str, Called] = {
 }
 """As ntua-el20062/grace-hopper-benchmark@505e82c calls cuBLAS (src/apps.hpp)."""
 HOST_TIMED = "grace_hopper_benchmark"
-"""That program as a source of runs."""
+"""Source of runs of that program."""
 
 
 def torch_product(system: System, given: Parameters) -> Reading:

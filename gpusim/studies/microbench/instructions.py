@@ -13,7 +13,7 @@ from gpusim.studies.microbench.parameters import Benchmark, Parameters, Reading,
 from gpusim.system import System
 
 MANY_WARPS = 32
-"""On an SM: enough for every pipe."""
+"""Warps on an SM: enough for every pipe."""
 INSTRUCTION_OF: Mapping[str, str] = {
     **dict.fromkeys(("FADD", "FSUB", "FMUL", "FMA", "FFMA"), "ffma"),
     "DFMA": "dfma",

@@ -80,7 +80,7 @@ def _ns(gpu: Gpu, chase: Chase, given: Parameters) -> Reading:
 
 
 SIZES_KB = tuple(2**power for power in range(2, 21))
-"""From L1 to far beyond every L2."""
+"""Footprints from L1 to far beyond every L2 [KiB]."""
 BENCHMARKS: Mapping[str, Benchmark] = {
     "mem_latency_pchase_random": Benchmark(
         random_chase, "footprint_kb", ("hint", "l2"), points("footprint_kb", SIZES_KB)

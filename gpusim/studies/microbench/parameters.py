@@ -19,7 +19,7 @@ class UnsupportedBenchmarkError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a benchmark prints."""
+    """Value that a benchmark prints, with its unit."""
 
     value: float
     unit: str
@@ -93,7 +93,7 @@ class Benchmark:
     series: tuple[str, ...] = ()
     """Parameters whose values tell curves apart."""
     points: tuple[Mapping[str, str], ...] = ({},)
-    """What is simulated where no table is given."""
+    """Points that are simulated where no table is given."""
 
 
 def points(name: str, values: Iterable[object], **fixed: str) -> tuple[Mapping[str, str], ...]:

@@ -35,13 +35,13 @@ def roofline_gflops(system: System, given: Parameters) -> Reading:
 
 
 def roofline_bandwidth(system: System, given: Parameters) -> Reading:
-    """What the same stream reads."""
+    """Bandwidth of the roofline stream [GB/s]."""
     stream = _roofline(system, given)
     return Reading(_read_bytes(stream) / _run(system, stream).time_us / 1e3, "GB/s")
 
 
 def roofline_power(system: System, given: Parameters) -> Reading:
-    """What the board draws meanwhile."""
+    """Power that the GPU draws during the stream."""
     return Reading(_run(system, _roofline(system, given)).power_w, "W")
 
 
@@ -59,12 +59,12 @@ def mixbench_gflops(system: System, given: Parameters) -> Reading:
 
 
 def mixbench_bandwidth(system: System, given: Parameters) -> Reading:
-    """What it reads."""
+    """Bandwidth that mixbench reads."""
     stream = _mixbench(system, given)
     return Reading(_read_bytes(stream) / _run(system, stream).time_us / 1e3, "GB/s")
 
 
-def sgemm(figure: Callable[[Result], float], unit: str, system: System, given: Parameters) -> Reading:
+def sgemm(metric: Callable[[Result], float], unit: str, system: System, given: Parameters) -> Reading:
     """A square FP32 product, again and again.
 
     Its operands are sines and cosines of whole numbers, nine of ten equal to the one before in single precision: they
@@ -73,7 +73,7 @@ def sgemm(figure: Callable[[Result], float], unit: str, system: System, given: P
     n = given.count("n", 25536)
     options = Options(load=given.word("reps", "sustained"), unit="cuda", operands="positive")
     result = predict(system, Gemm(n, n, n, Dtype.FP32), options)
-    return Reading(figure(result), unit)
+    return Reading(metric(result), unit)
 
 
 def capped_stream(system: System, given: Parameters) -> Governed:

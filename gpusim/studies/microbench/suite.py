@@ -37,12 +37,12 @@ class SimulatedPoint:
     benchmark: str
     parameters: Mapping[str, str]
     value: float | None
-    """None where it is not simulated."""
+    """Simulated value; None where the point is not simulated."""
     unit: str
     published: float | None = None
     source: str | None = None
     reason: str = ""
-    """Why it is not simulated."""
+    """Reason why the point is not simulated."""
 
     @property
     def error(self) -> float | None:

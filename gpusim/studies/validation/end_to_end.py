@@ -38,17 +38,17 @@ class _Known:
     inference: str = ""
     """The shipped model of its inference, where that is another."""
     greedy: str = ""
-    """That of inference with one beam, where that is another."""
+    """Shipped model of inference with one beam, where that is another."""
     tokens_of_inference: int = 1
-    """As ``tokens_of_item``, in inference."""
+    """Tokens of an item in inference."""
     halved: bool = False
     """Its inference in half precision holds the model in FP16, without autocast."""
     inference_layout: Layout | None = None
     """Layout of images in inference; None: as in training."""
     script: Script = field(default_factory=Script)
-    """That trains it."""
+    """Script that trains the model."""
     sizes_of_inference: tuple[tuple[str, int], ...] = ()
-    """As ``sizes``, in inference alone."""
+    """Sizes in inference alone."""
     matched: bool = True
     """TorchInductor finds the pattern of its attention."""
 
@@ -209,5 +209,5 @@ WHOLE_MODELS = TableKind(
     known_by=(KNOWN_BY,),
     reads=frozenset({"--more"}),
     validate=_validated,
-    tables=lambda figures, request: step_validation_tables(figures, more=request.more),
+    tables=lambda metrics, request: step_validation_tables(metrics, more=request.more),
 )

@@ -40,7 +40,7 @@ def _stated(row: MeasuredRow) -> list[float]:
 
 
 def _spread(row: MeasuredRow) -> list[float]:
-    """From the percentiles of the row's readings."""
+    """Noise from the percentiles of the row's readings."""
     try:
         p10, p90 = (float(row.extra[column]) for column in SPREAD_COLUMNS)
     except (KeyError, ValueError):

@@ -1,4 +1,4 @@
-"""One validation: tables of rows that belong together, their figures, and speedups between GPUs.
+"""One validation: tables of rows that belong together, their metrics, and speedups between GPUs.
 
 No row is dropped silently: one that cannot be predicted is counted as skipped, with its reason.
 """
@@ -19,7 +19,7 @@ from gpusim.execution.journal import Journal
 from gpusim.execution.service import Service
 from gpusim.progress import Progress, no_progress
 from gpusim.specs import Spec, load_spec
-from gpusim.studies.validation.accuracy import figures, percent, rounded, strata
+from gpusim.studies.validation.accuracy import metrics, percent, rounded, strata
 from gpusim.studies.validation.kernel_choice import by_gpu_and_op, kernel_choice, recorded_split_k
 from gpusim.studies.validation.prediction import Predictions, Scored, predict_rows, specs_of, systems_of
 from gpusim.studies.validation.speedups import Speedups, speedups
@@ -45,7 +45,7 @@ class Table:
     skipped: tuple[tuple[MeasuredRow, str], ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """The table's figures; errors in percent."""
+        """The table's metrics; errors in percent."""
         return {
             "file": self.file,
             "gpu": self.gpu,
@@ -54,7 +54,7 @@ class Table:
             "op": self.op,
             "sha256": self.sha256,
             "method_overheads": _method_overheads(self.scored),
-            **figures(self.scored, [reason for _, reason in self.skipped]),
+            **metrics(self.scored, [reason for _, reason in self.skipped]),
             "strata": strata(self.scored),
             "kernel_choice": kernel_choice(self.scored),
             "worst": [explained(item) for item in _by_error(self.scored)[:WORST_ROWS]],
@@ -63,7 +63,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class ValidationReport:
-    """All tables of one validation."""
+    """Report of a validation over all its tables."""
 
     detail: str
     tables: tuple[Table, ...]
@@ -109,7 +109,7 @@ class ValidationReport:
             "overheads_us": dict(self.overheads),
             "tables": [table.as_dict() for table in self.tables],
             "overall": {
-                **figures(scored, self.reasons),
+                **metrics(scored, self.reasons),
                 "strata": strata(scored),
                 "kernel_choice": kernel_choice(scored),
             },
