@@ -12,7 +12,7 @@ from gpusim.cli.options import ArchPathOption, FormatOption
 app = typer.Typer(help="List and show nodes of several GPUs, and time collectives on them.", no_args_is_help=True)
 
 NodeArgument = Annotated[
-    str, typer.Argument(help="Node: name, alias, the board of one, or a .yaml file.", metavar="NAME")
+    str, typer.Argument(help="Node: name, alias, a GPU that it has, or a .yaml file.", metavar="NAME")
 ]
 
 

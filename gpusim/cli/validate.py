@@ -56,7 +56,7 @@ load        calls back to back, 'burst', 'sustained' or 'flushed': how long the 
 cuda        major version of CUDA whose libraries ran
 out_dtype   type of C, if it is not the default one of the operands
 operands    'random', 'positive' (from 0 to 1), 'one_zero' (the other random) or 'zeros': what the operands hold
-beta        of a product: other than 0, C is read before it is written
+beta        of a GEMM: other than 0, C is read before it is written
 padded_to   multiple to which leading dimensions were padded; m, n and k are the sizes before
 timer_us    mean error of a reading that is due to the resolution of the timer
 repeat_p90  relative deviation that nine in ten repeats stay within

@@ -29,13 +29,13 @@ class Node(Record):
     boards: tuple[str, ...] = Field(
         min_length=1,
         strict=False,
-        description="Names of the boards that it comes with; the first unless one is chosen.",
+        description="Names of the GPUs that it comes with; the first unless one is chosen.",
     )
     gpus: int = Field(ge=1, le=256, description="GPUs of the node.")
     board_deviation: float = Field(
         ge=0,
         le=1,
-        description="Standard deviation of the speed of boards of one kind, relative to their median [0 to 1].",
+        description="Standard deviation of the speed of GPUs of one kind, relative to their median [0 to 1].",
     )
     switched: bool = Field(description="A switch joins all NVLink ports, so that any GPUs use all of theirs.")
     multicast_gb_per_s: GigabytesPerSecond | None = Field(

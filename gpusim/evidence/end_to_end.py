@@ -84,7 +84,7 @@ def _row(fields: Fields, file: str, line: int) -> StepRow:
         file=file,
         line=line,
         id=fields.get("id"),
-        gpu=fields.text("gpu", "name the board, as in 'a100-sxm4-80gb'"),
+        gpu=fields.text("gpu", "name the GPU, as in 'a100-sxm4-80gb'"),
         gpus=fields.number("gpus"),
         model=fields.text("model", "name the model"),
         mode="train" if fields.one_of("mode", MODES) == "train" else "inference",

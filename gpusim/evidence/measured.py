@@ -280,7 +280,7 @@ def _row(fields: Fields, file: str, line: int) -> MeasuredRow:
 
 def _gpu(fields: Fields) -> str:
     """The name of a board."""
-    remedy = "name the board, as in 'a100-sxm4-80gb'"
+    remedy = "name the GPU, as in 'a100-sxm4-80gb'"
     name = fields.text("gpu", remedy)
     if len(name) > MAX_NAME_CHARACTERS:
         raise fields.refuse("gpu", f"a name of {len(name)} characters", remedy)

@@ -54,7 +54,7 @@ def _point(fields: Fields, file: str, line: int) -> PublishedPoint:
     return PublishedPoint(
         file,
         line,
-        fields.text("gpu", "name the board, as in 'a100-sxm4-80gb'"),
+        fields.text("gpu", "name the GPU, as in 'a100-sxm4-80gb'"),
         fields.text("benchmark", "name the benchmark"),
         {**next(known, {}), **_parameters(fields), **stated},
         _value(fields),

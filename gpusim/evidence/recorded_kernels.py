@@ -102,7 +102,7 @@ def _row(file: str, line: int, fields: Fields) -> TracedKernel:
     return TracedKernel(
         file,
         line,
-        fields.text("board", "name the board, as in 'a100-sxm4-80gb'"),
+        fields.text("board", "name the GPU, as in 'a100-sxm4-80gb'"),
         fields.get("source"),
         fields.text("op", "name the operator, as in 'add'"),
         _tensors(fields.get("shapes"), fields.get("dtypes")),

@@ -241,10 +241,10 @@ def _nothing_to_draw(plot: PlotEntry, rows: Sequence[Row]) -> str:
             remedy = "add a GPU, or a data type and 'baseline_dtype'"
             if len({row["gpu"] for row in rows}) > 1:
                 remedy = "give it the same data types as another GPU"
-            return f"no other GPU runs the products of {plot.over}; {remedy}"
+            return f"no other GPU runs the GEMMs of {plot.over}; {remedy}"
         case "sparse_speedup":
             return "a sparse speedup needs both; write sparsity: [dense, '2:4']"
         case "stalls":
             return "a closed-form bound has no stall ledger; write detail: sampled or full"
         case _:
-            return "no GPU runs any of the products; change 'dtypes'"
+            return "no GPU runs any of the GEMMs; change 'dtypes'"

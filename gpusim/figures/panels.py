@@ -65,9 +65,9 @@ class _Plot:
 
 
 def draw_time(title: str, rows: Sequence[Row], measured: Sequence[Row], notes: Sequence[str]) -> list[Figure]:
-    """Time of every product."""
+    """Time of every GEMM."""
     rows = with_series(rows)
-    subtitle = f"Simulated time of a product, {conditions(rows)}"
+    subtitle = f"Simulated time of a GEMM, {conditions(rows)}"
     return _draw(rows, _names(rows), measured, TIME, (), Caption(title, subtitle, notes=notes))
 
 

@@ -55,7 +55,7 @@ LOG_RATIO = 4.0
 
 
 def draw_over_values(plot: PlotEntry, title: str, rows: Sequence[Row]) -> list[Figure]:
-    """A panel per product, or per group with their total; one figure per page."""
+    """A panel per GEMM, or per group with their total; one figure per page."""
     scale = SCALES.get(plot.metric, 1.0)
     pages = value_pages(plot, [{**row, plot.metric: row[plot.metric] * scale} for row in rows])
     draw = _curves_page if plot.kind == "curves" else _maps_page

@@ -44,9 +44,9 @@ def call_of(operator: Operator, device: str) -> OperatorCall:
     """
     match operator:
         case Gemm(b_dtype=Dtype()):
-            raise UnavailableError("PyTorch has no product of two data types")
+            raise UnavailableError("PyTorch has no GEMM of two data types")
         case Gemm(reads_c=True):
-            raise UnavailableError("products that add to C are not measured")
+            raise UnavailableError("GEMMs that add to C are not measured")
         case Gemm(sparsity="2:4"):
             return _sparse_gemm(operator, device)
         case Gemm():

@@ -76,7 +76,7 @@ def _interval_rows(result: Result) -> list[tuple[str, str]]:
 
 
 def _rate_text(result: Result) -> str:
-    """Operations a second, and of a 2:4 product those that are executed."""
+    """Operations a second, and of a 2:4 sparse GEMM those that are executed."""
     unit = FORMATS[result.dtype].rate_unit
     rate = f"{result.tflops:.2f} {unit}"
     if result.executed_tflops == result.tflops:

@@ -103,7 +103,7 @@ def run_experiment(
     with journal_in(out) as journal:
         sweep = ResumableSweep(lambda: (one.case for one in experiment.cases()), METRICS_TEXT, journal)
         if not len(sweep):
-            raise experiment.file.error("gpus", "no GPU runs any of the products; change 'dtypes'")
+            raise experiment.file.error("gpus", "no GPU runs any of the GEMMs; change 'dtypes'")
         progress(sweep.found, len(sweep))
         with closing(sweep.predict(service)) as fresh:
             for done, _ in enumerate(fresh, sweep.found + 1):

@@ -82,7 +82,7 @@ def test_what_no_program_simulates_is_refused_with_its_reason() -> None:
         ("l2_read_bw", {"footprint_kb": "0"}, "footprint_kb: expected a number above 0"),
         ("small_kernel_chain_bw", {"elements_f64": "64", "cta": "16xmany"}, "cta: expected a number, got 'many'"),
         ("small_kernel_chain_bw", {"elements_f64": "64", "mode": "pt"}, "a barrier of the whole grid"),
-        ("babelstream_bw_clock_powercap", {"clock_mhz_set": "1", "power_limit_w": "100"}, "no board has these"),
+        ("babelstream_bw_clock_powercap", {"clock_mhz_set": "1", "power_limit_w": "100"}, "no GPU has these"),
         ("roofline_bw", {"fma_iters": "8", "flop_per_byte": "7"}, "fits neither"),
         ("copy_bw_1gb", {"vec": "float0"}, "vec: 'float0' is none of float1"),
         ("alu_reciprocal_throughput", {"op": "DFMA", "warps_per_sm": "48"}, "no 48 warps"),

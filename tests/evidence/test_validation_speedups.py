@@ -125,6 +125,6 @@ def test_a_pair_that_cannot_be_formed_is_refused_at_once(command: RunGpusim, wri
     unknown = write_runs(runs({("voodoo-2", SMALL[0]): 30.0}))
     assert "no GPU that they name has a spec" in refused(command("validate", unknown, "--pair", T4, V100))
     path = write_runs(runs({(T4, SMALL[0]): 30.0, (V100, SMALL[0]): 10.0}))
-    assert "are one board" in refused(command("validate", path, "--pair", T4, "Tesla T4"))
+    assert "are one GPU" in refused(command("validate", path, "--pair", T4, "Tesla T4"))
     assert "unknown GPU" in refused(command("validate", path, "--pair", T4, "voodoo-2"))
     assert "--pair" in refused(command("validate", path, "--pair", T4))

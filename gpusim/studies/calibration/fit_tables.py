@@ -94,7 +94,7 @@ def _without_table(report: Mapping[str, Any]) -> TextTable:
         metrics = ["not testable", "", ""] if one["mape"] is None else [f"{value:.1f}" for value in errors]
         rows.append((one["kind"], one["name"], str(one["rows"]), *metrics))
     headings = ("without", "", ">rows", ">MAPE %", ">median %", ">median error %")
-    return TextTable("Errors of a source or a board that the fit leaves out", headings, tuple(rows))
+    return TextTable("Errors of a source or a GPU that the fit leaves out", headings, tuple(rows))
 
 
 def _timing_table(report: Mapping[str, Any]) -> TextTable:

@@ -83,7 +83,7 @@ def capped_stream(system: System, given: Parameters) -> Governed:
     try:
         system = system.with_values((("clock.max_mhz", clock_mhz), limit))
     except ValueError:
-        raise UnsupportedBenchmarkError("parameters clock_mhz_set and power_limit_w: no board has these") from None
+        raise UnsupportedBenchmarkError("parameters clock_mhz_set and power_limit_w: no GPU has these") from None
     return governed(system.gpu, stream_launch(system.gpu, _triad()))
 
 

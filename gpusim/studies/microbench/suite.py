@@ -25,7 +25,7 @@ from gpusim.studies.microbench.parameters import Benchmark, Reading, Unsupported
 from gpusim.studies.validation.accuracy import percent
 
 ALL = "all"
-NO_SPEC = "no spec of the board"
+NO_SPEC = "no spec of the GPU"
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,7 +226,7 @@ def _boards_of_pair(
             have = f"they have {', '.join(specs)}" if specs else "no GPU that they name has a spec"
             raise MeasuredError(f"--pair: no run on {gpu} in the tables; {have}")
     if names[0] == names[1]:
-        raise MeasuredError(f"--pair: {' and '.join(pair)} are one board; name two")
+        raise MeasuredError(f"--pair: {' and '.join(pair)} are one GPU; name two")
     return names[0], names[1]
 
 
