@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, Field, PositiveInt, model_valid
 
 from gpusim.experiment.plot_schema import PlotEntry, ReferenceLine
 from gpusim.files.checked_document import Part
-from gpusim.mathmode.resolve import Question
+from gpusim.mathmode.resolve import FrameworkOperation
 from gpusim.numerics.training import Scaler, Task, TrainingRun
 from gpusim.record import Title, Version, as_list
 from gpusim.specs.design_points import MOST_POINTS
@@ -80,9 +80,9 @@ class MathModeEntry(Part):
         """Name in tables and plots."""
         return self.label or f"{self.dtype} in {self.framework} {self.version}"
 
-    def question(self) -> Question:
+    def operation(self) -> FrameworkOperation:
         settings, environment = ({key: str(value) for key, value in one.items()} for one in (self.set, self.env))
-        return Question(self.framework, self.version, self.op, self.dtype, settings, environment)
+        return FrameworkOperation(self.framework, self.version, self.op, self.dtype, settings, environment)
 
 
 MathModes = Annotated[tuple[MathModeEntry, ...], BeforeValidator(as_list), Field(min_length=1)]

@@ -167,7 +167,7 @@ class Rulebook(_Frozen):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Inputs of the conditions: the question, the GPU, and the values decided so far."""
+    """Inputs of the conditions: the operation, the GPU, and the values decided so far."""
 
     version: Version
     compute_capability: str
