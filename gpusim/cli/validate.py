@@ -66,7 +66,7 @@ that of yours. The rows that -o writes have it in the column method_overhead_us.
 
 A table of collectives is one of apex_plus (op, gpu, num_nodes, num_gpus_per_node, dtype, size(kb), time(us)) or Vidur
 (op, gpu, num_gpus, gpus_per_node, size_elements_or_bytes, time_us); its column gpu names a node (gpusim nodes list), or
-the board of one. Rows of several nodes are skipped.
+the GPU of one. Rows of several nodes are skipped.
 
 A table of kernels out of traces has the columns board, op, shapes, dtypes, numel_max, kernel, grid, block and time_us;
 errors are printed by kind of kernel, and so is what the traces do not say enough of.

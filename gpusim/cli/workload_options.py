@@ -79,12 +79,12 @@ def workload_of(
         refuse("--generate: one step is explained or compared; use 'gpusim model' for tokens")
     refuse_contradictions(work, sharing)
     workload = model_workload(text, precision or "fp32", work, how, sharing)
-    load_model(workload.model).check_sizes(workload.sizes)  # or each board would be said not to run it
+    load_model(workload.model).check_sizes(workload.sizes)  # or each GPU would be said not to run it
     return workload
 
 
-def board_of(arch: str, spec: SpecOptions) -> GpuVariant:
-    """A board with the values that options replace."""
+def variant_of(arch: str, spec: SpecOptions) -> GpuVariant:
+    """A GPU with the values that options replace."""
     given = spec.named()
     return GpuVariant(arch, given["overrides"], given["cuda"], tuple(given["arch_path"]))
 

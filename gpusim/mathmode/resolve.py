@@ -87,7 +87,7 @@ class Overridden:
 
 @dataclass(frozen=True, slots=True)
 class MathMode:
-    """Math mode of an operation; ``path``, ``unit`` and ``accumulate`` are None where settings contradict each other."""
+    """Math mode of an operation; ``path``, ``unit`` and ``accumulate`` are None where settings contradict."""
 
     framework: str
     version: str

@@ -110,12 +110,12 @@ def _unavailable(operator: Operator) -> UnavailableError:
 
 
 def _dense_gemm(gemm: Gemm, device: str) -> OperatorCall:
-    """C row-major as in frameworks; a BLAS ``gemm`` is column-major, the transposed product in row-major."""
+    """C row-major as in frameworks; a BLAS ``gemm`` is column-major, the transposed GEMM in row-major."""
     rows, columns = (gemm.n, gemm.m) if gemm.order == "column" else (gemm.m, gemm.n)
     batch = (gemm.batch,) if gemm.op == "bmm" else ()
     if batch or gemm.bias:
         _refuse_narrow(gemm)
-    # BLAS's A, whose letter is the layout's first, is the right-hand operand of a product in rows.
+    # BLAS's A, whose letter is the layout's first, is the right-hand operand of a GEMM in rows.
     right_transposed, left_transposed = (letter == "t" for letter in gemm.layout)
     left = (*batch, gemm.k, rows) if left_transposed else (*batch, rows, gemm.k)
     right = (*batch, columns, gemm.k) if right_transposed else (*batch, gemm.k, columns)

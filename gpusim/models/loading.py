@@ -202,11 +202,11 @@ class _Expansion:
             key_path = f"{scope.key_path}.{at}"
             repeat = self._size(f"{key_path}.repeat", entry.get("repeat", 1), scope.sizes)
             if not 0 <= repeat <= MOST_NODES:
-                raise self._error(f"{key_path}.repeat", f"expected 0 to {MOST_NODES:,} turns, got {repeat}")
+                raise self._error(f"{key_path}.repeat", f"expected 0 to {MOST_NODES:,} repeats, got {repeat}")
             name = str(entry.get("name") or entry.get("use") or entry.get("op"))
             inputs = [self._tensor(key_path, one, scope) for one in entry.get("inputs", ())] or [last]
-            for turn in range(repeat):
-                path = f"{scope.path}{name}" + (f".{turn}" if repeat > 1 else "")
+            for number in range(repeat):
+                path = f"{scope.path}{name}" + (f".{number}" if repeat > 1 else "")
                 last = self._entry(entry, key_path, unused_name(path, self._shapes), inputs, scope)
                 inputs = [last, *inputs[1:]]
             scope.tensors[name] = last

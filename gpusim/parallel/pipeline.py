@@ -121,7 +121,7 @@ def _parts(graph: Graph, ranks: int) -> Iterator[list[Node]]:
 
 
 def _block(path: str) -> str:
-    """The turn of a repeated block that a layer is in: its path up to the first number; empty outside of one.
+    """The repetition of a block that a layer is in: its path up to the first number; empty outside of one.
 
     >>> _block("encoder.3.attention"), _block("loss")
     ('encoder.3', '')

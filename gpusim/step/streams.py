@@ -109,7 +109,7 @@ class _Simulation:
         return self._spans
 
     def _host(self) -> Process:
-        """Make every call in its turn."""
+        """Make every call in order."""
         for place, launch in enumerate(self._launches):
             if launch.call_us:
                 yield self._env.timeout(launch.call_us)

@@ -1,4 +1,4 @@
-"""Numerical study of a product: the selected kernel executed on a sample of C, with operands drawn or from files."""
+"""Numerical study of a GEMM: the selected kernel executed on a sample of C, with operands drawn or from files."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def execute_product(
     sample: Sample,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """The errors of a product against float64, with the kernel and the operands that it was executed on.
+    """Errors of a GEMM against float64, with the kernel and the operands that it was executed on.
 
     Args:
         sizes: ``m``, ``n`` and ``k``; those of the given matrices where None.

@@ -86,7 +86,7 @@ def _ranges(log_ratios: FloatArray, labels: np.ndarray[tuple[int], np.dtype[np.s
 
 
 def _measured(board_names: Mapping[str, str], observed: Sequence[Observation]) -> Iterator[MeasuredRange]:
-    """The range of each kind of products, by boards and kinds in order."""
+    """Ranges of each kind of GEMM, by boards and kinds in order."""
     of_kind: dict[Kind, list[Observation]] = {}
     for item in observed:
         of_kind.setdefault(kind_of(board_names[item.row.gpu], item.gemm), []).append(item)

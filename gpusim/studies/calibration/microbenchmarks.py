@@ -1,7 +1,7 @@
-"""Values that microbenchmarks fix before any product is looked at.
+"""Values that microbenchmarks fix before any GEMM is looked at.
 
 A benchmark is simulated as a program, as a GEMM is. What its readings identify becomes a
-measured value: the fit to products may move it within the spread of those readings only.
+measured value: the fit to GEMMs may move it within the spread of those readings only.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Curves:
 
     @classmethod
     def of(cls, points: Sequence[PublishedPoint], boards: Mapping[str, object]) -> Curves:
-        """The points of some boards, at most so many of a benchmark on a board, evenly over its table; no products."""
+        """The points of some boards, at most so many of a benchmark on a board, evenly over its table; no GEMMs."""
         curves: dict[tuple[str, str], list[PublishedPoint]] = {}
         for point in points:
             if point.gpu in boards and point.value > 0 and point.benchmark not in SUITES["gemm"]:

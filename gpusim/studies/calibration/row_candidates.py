@@ -29,7 +29,7 @@ WHOLE_WORTH_TIMING = 3.0
 split looks far better."""
 MOST_TIMED = 20
 """Candidates of a row that are timed for their short estimates; with splits of k there are up to a hundred. With 12,
-products of a V100 that run tiles of 256x128 with short k were taken for others."""
+GEMMs of a V100 that run tiles of 256x128 with short k were taken for others."""
 SPLIT_SCALE = 0.3
 """Difference of the logarithms of split-K counts at which a candidate explains a recorded split e times worse: a factor
 of two, the next choice that libraries have, explains it a tenth as well."""

@@ -121,7 +121,7 @@ def _of_product(workload: OperatorWorkload, result: Result, parts: Sequence[Part
     assert isinstance(gemm, Gemm)
 
     def changed(rule: str, text: str, work: float = 1.0, **values: Any) -> Iterator[Proposal]:
-        with suppress(ValueError):  # no such product
+        with suppress(ValueError):  # no such GEMM
             options = replace(workload.options, kernel=None)
             yield Proposal(rule, text, OperatorWorkload(replace(gemm, **values), options), work)
 

@@ -84,19 +84,19 @@ def best_torch_product(system: System, given: Parameters) -> Reading:
 
 
 def library_rate(system: System, given: Parameters) -> Reading:
-    """Rate of a square product by cuBLAS."""
+    """Rate of a square GEMM by cuBLAS."""
     n = given.count("m", 4096)
     return Reading(_tflops(n, _library_us(system, _called(given, "kernel", BY_KERNEL), n)), "TFLOP/s")
 
 
 def library_time(system: System, given: Parameters) -> Reading:
-    """Time of a square product by cuBLAS."""
+    """Time of a square GEMM by cuBLAS."""
     n = given.count("m", 4096)
     return Reading(_library_us(system, _called(given, "kernel", BY_KERNEL), n) / 1e3, "ms")
 
 
 def host_timed_rate(system: System, given: Parameters) -> Reading:
-    """Rate of a square product by cuBLAS, between two readings of the host's clock with a synchronise.
+    """Rate of a square GEMM by cuBLAS, between two readings of the host's clock with a synchronise.
 
     The order is the largest multiple of eight whose matrix fits into so many bytes. All bytes of the operands are the
     same, which takes the energy of zeros.
@@ -157,10 +157,10 @@ def _call_us(host: Host, kernel_us: float, calls: int, around_us: float) -> floa
 
 def _predicted(system: System, called: Called, n: int, load: str, operands: str = "random") -> Result:
     formats = {name: text for name in ("accumulate", "output") if (text := getattr(called, name))}
-    product = Gemm(n, n, n, called.dtype, layout="nn", order="row", **formats)
+    gemm = Gemm(n, n, n, called.dtype, layout="nn", order="row", **formats)
     options = Options(load=load, unit="cuda" if called.cuda_cores else None, operands=operands)
     try:
-        return predict(system, product, options)
+        return predict(system, gemm, options)
     except UnsupportedError as error:
         raise UnsupportedBenchmarkError(str(error)) from None
 

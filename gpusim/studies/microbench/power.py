@@ -1,4 +1,4 @@
-"""Clock and power: streams of rising arithmetic intensity, a long product, streams below a cap."""
+"""Clock and power: streams of rising arithmetic intensity, a long GEMM, streams below a cap."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def mixbench_bandwidth(system: System, given: Parameters) -> Reading:
 
 
 def sgemm(metric: Callable[[Result], float], unit: str, system: System, given: Parameters) -> Reading:
-    """A square FP32 product, again and again.
+    """A square FP32 GEMM, again and again.
 
     Its operands are sines and cosines of whole numbers, nine of ten equal to the one before in single precision: they
     take the energy of positive numbers, less than that of random ones of both signs.

@@ -13,7 +13,7 @@ from gpusim.studies.validation.prediction import Scored
 
 One = TypeVar("One")
 STRATUM_EDGES = (16, 128, 1024)
-"""Largest m of all strata but the last: streams of weights, skinny, medium and large products."""
+"""Largest m of all strata but the last: streams of weights, skinny, medium and large GEMMs."""
 
 
 def metrics(scored: Sequence[Scored], reasons: Sequence[str]) -> dict[str, Any]:
