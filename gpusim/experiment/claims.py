@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from gpusim.execution.cases import Case, OperatorCase, OperatorWorkload
 from gpusim.experiment.model_run import ModelRun, Script
-from gpusim.experiment.stated import SourcedValue, Stated, StatedValue
+from gpusim.experiment.stated import SourcedValue, StatedRange, StatedValue
 from gpusim.expression import FIGURES, parsed
 from gpusim.files.checked_document import Part, checked
 from gpusim.files.yamlfile import SpecError, YamlFile
@@ -81,9 +81,9 @@ PARTS: Mapping[str, type[BaseModel]] = {
     "claims": Claim,
     "model": ModelRun,
     "script": Script,
-    "published": Stated,
+    "published": StatedRange,
     "measured": SourcedValue,
-    "value": Stated,
+    "value": StatedRange,
 }
 
 

@@ -42,7 +42,7 @@ OVER_VALUES = ("heat_map", "curves")
 """Kinds of plots over values of the spec."""
 
 
-class Group:
+class PanelRows:
     """Rows of one panel: a sweep over one size, or a list of shapes."""
 
     def __init__(self, name: str, rows: Sequence[Row]) -> None:
@@ -80,14 +80,14 @@ class Group:
         sizes = [self.size(one) for one in self.rows]
         return same and min(sizes) <= self.size(row) <= max(sizes)
 
-    def part(self, wanted: slice) -> Group:
+    def part(self, wanted: slice) -> PanelRows:
         """The shapes of a list on one page."""
-        part = Group(self.name, [row for place in list(places(self.rows))[wanted] for row in place])
+        part = PanelRows(self.name, [row for place in list(places(self.rows))[wanted] for row in place])
         part.axis = ""
         return part
 
 
-Band = list[Group]
+Band = list[PanelRows]
 """Panels side by side."""
 
 
@@ -135,13 +135,13 @@ def _bands(rows: Sequence[Row], series: int, *, paths: bool) -> Iterator[Band]:
                 yield from ([[group for group in part if group.rows] for part in parts] if len(parts) > 1 else [band])
 
 
-def _groups(rows: Sequence[Row], *, paths: bool) -> list[list[Group]]:
+def _groups(rows: Sequence[Row], *, paths: bool) -> list[list[PanelRows]]:
     """By group name, a group of rows per data type; with ``paths`` the type is the baseline's and not in the name."""
     found: dict[str, dict[str, list[Row]]] = {}
     for row in rows:
         found.setdefault(row["group"], {}).setdefault(requested_type(row), []).append(row)
     return [
-        [Group(name if paths else f"{asked}, {name}" if name else asked, own) for asked, own in by_type.items()]
+        [PanelRows(name if paths else f"{asked}, {name}" if name else asked, own) for asked, own in by_type.items()]
         for name, by_type in found.items()
     ]
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, Field, PositiveInt, model_valid
 from gpusim.experiment.plot_schema import PlotEntry, ReferenceLine
 from gpusim.files.checked_document import Part
 from gpusim.mathmode.resolve import FrameworkOperation
-from gpusim.numerics.training import Scaler, Task, TrainingRun
+from gpusim.numerics.training import Scaler, TrainingRun, TrainingTask
 from gpusim.record import Title, Version, as_list
 from gpusim.specs.design_points import MOST_POINTS
 from gpusim.workloads.conditions import Operands
@@ -184,7 +184,7 @@ class TrainingFile(Part):
 
     title: Title
     question: str = ""
-    training: Task
+    training: TrainingTask
     runs: Annotated[tuple[TrainingRun, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
@@ -205,7 +205,7 @@ PARTS: Mapping[str, type[BaseModel]] = {
     "plots": PlotEntry,
     "measured": Overlay,
     "lines": ReferenceLine,
-    "training": Task,
+    "training": TrainingTask,
     "runs": TrainingRun,
     "loss_scale": Scaler,
 }

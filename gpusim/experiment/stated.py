@@ -10,14 +10,14 @@ from pydantic import BeforeValidator, model_validator
 from gpusim.files.checked_document import Part
 
 
-class Stated(Part):
+class StatedRange(Part):
     """A value, or the range that several values span; without one of its ends, all values on that side meet it."""
 
     low: float | None = None
     high: float | None = None
 
     @model_validator(mode="after")
-    def _in_order(self) -> Stated:
+    def _in_order(self) -> StatedRange:
         if self.low is None and self.high is None:
             raise ValueError("give a number, or low, high or both")
         if self.low is not None and self.high is not None and self.low > self.high:
@@ -43,7 +43,7 @@ def _as_range(value: object) -> object:
     return {"low": value, "high": value} if isinstance(value, int | float) else value
 
 
-StatedValue = Annotated[Stated, BeforeValidator(_as_range)]
+StatedValue = Annotated[StatedRange, BeforeValidator(_as_range)]
 
 
 class SourcedValue(Part):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.prediction.power import Energy, Sustained, power_w
-from gpusim.step.streams import Span
+from gpusim.step.cuda_streams import TaskSpan
 
 FURTHER = 0.9
 """Fraction of the highest clock at which times are taken too, where a step runs at the highest."""
@@ -33,7 +33,7 @@ class Clocks:
 
 def clocks_of(
     gpu: Gpu,
-    spans: Sequence[Span],
+    spans: Sequence[TaskSpan],
     energies: Sequence[Energy],
     at: Sustained,
     duration_at: Callable[[int, float], float],
@@ -77,7 +77,7 @@ def clocks_of(
 class _Stretch:
     """Kernels one after the other."""
 
-    spans: tuple[Span, ...]
+    spans: tuple[TaskSpan, ...]
     length_us: float
     """Time to the beginning of the next stretch [us]."""
 
@@ -87,7 +87,7 @@ class _Stretch:
         return self.length_us + more_us
 
 
-def _stretches(spans: Sequence[Span], average_us: float) -> Iterator[_Stretch]:
+def _stretches(spans: Sequence[TaskSpan], average_us: float) -> Iterator[_Stretch]:
     """Spans in groups that last as long as an average, the last one perhaps shorter."""
     first = 0
     for place, span in enumerate(spans):

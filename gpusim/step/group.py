@@ -26,7 +26,7 @@ Parallel = Literal["data", "tensor", "pipeline"]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GpuGroup:
     """GPUs of a node, or of several like it that a network joins.
 
     Raises:

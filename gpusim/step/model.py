@@ -16,7 +16,7 @@ from gpusim.parallel.pipeline import PipelineStage, stages
 from gpusim.prediction.results import json_ready
 from gpusim.prediction.timing import Simulate
 from gpusim.sim.simulate import simulate
-from gpusim.step.group import Group
+from gpusim.step.group import GpuGroup
 from gpusim.step.options import StepOptions
 from gpusim.step.pipeline import pipeline_memory_bytes, predict_pipeline
 from gpusim.step.predict import predict_step
@@ -133,7 +133,7 @@ def predict_model(
     options: StepOptions = StepOptions(),
     simulate: Simulate = simulate,
     without: Sequence[str] = (),
-    group: Group | None = None,
+    group: GpuGroup | None = None,
 ) -> ModelResult:
     """Predict a step of a model on one GPU, or on several of a node.
 
@@ -171,7 +171,7 @@ def predict_model(
 
 
 def model_footprint(
-    system: System, graph: Graph, policy: Policy, options: StepOptions = StepOptions(), group: Group | None = None
+    system: System, graph: Graph, policy: Policy, options: StepOptions = StepOptions(), group: GpuGroup | None = None
 ) -> Footprint:
     """The memory that :func:`predict_model` states, without a prediction.
 
@@ -184,7 +184,9 @@ def model_footprint(
     return Footprint(system.gpu, memory_bytes(_tasks(system, graph, policy, options, group)))
 
 
-def _tasks(system: System, graph: Graph, policy: Policy, options: StepOptions, group: Group | None) -> Sequence[Task]:
+def _tasks(
+    system: System, graph: Graph, policy: Policy, options: StepOptions, group: GpuGroup | None
+) -> Sequence[Task]:
     """Tasks that a GPU launches in a step."""
     return group.tasks(graph, policy, options) if group else tasks_of(graph, policy, system.gpu)
 
@@ -195,7 +197,7 @@ def _moved_bytes(system: System, graph: Graph, policy: Policy, options: StepOpti
     return moved_bytes(kept, options.accumulation)
 
 
-def _stages(system: System, graph: Graph, policy: Policy, group: Group) -> Sequence[PipelineStage]:
+def _stages(system: System, graph: Graph, policy: Policy, group: GpuGroup) -> Sequence[PipelineStage]:
     """The stages of a pipeline."""
     if policy.mode != "train":
         raise PolicyError("pipeline: is for training; run inference on one GPU or tensor parallel")

@@ -15,7 +15,7 @@ from gpusim.step.clocks import clocks_of
 from gpusim.step.kernels import Kernels, Peers
 from gpusim.step.options import StepOptions
 from gpusim.step.results import Step
-from gpusim.step.schedule import COMPUTE, Run, once, run
+from gpusim.step.schedule import COMPUTE, StepTiming, once, run
 from gpusim.system import System
 
 
@@ -38,7 +38,7 @@ def predict_step(
     """
     counts = [1 if task.phase in once(options) else options.accumulation for task in tasks]
     kernels = Kernels(system, tasks, simulate, peers)
-    runs: dict[float, Run] = {}
+    runs: dict[float, StepTiming] = {}
 
     def time_at(clock_mhz: float) -> float:
         if clock_mhz not in runs:

@@ -9,8 +9,8 @@ from typing import TypeVar
 from gpusim.collectives.timing import CollectiveTime
 from gpusim.models.task import Task
 from gpusim.prediction.results import Result
-from gpusim.step.schedule import Run
-from gpusim.step.streams import Span
+from gpusim.step.cuda_streams import TaskSpan
+from gpusim.step.schedule import StepTiming
 from gpusim.workloads.attention import Attention
 from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
@@ -104,7 +104,7 @@ class Step:
     """Mean over time, from the power governor."""
     power_w: float
     """Mean."""
-    run: Run
+    run: StepTiming
     messages_us: float = 0.0
     """Sum of the times of messages between the stages of a pipeline [us]."""
     awaited_us: float = 0.0
@@ -218,7 +218,7 @@ class Step:
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
-def exposed_us(exchanges: Sequence[Span], kernels: Sequence[Span]) -> float:
+def exposed_us(exchanges: Sequence[TaskSpan], kernels: Sequence[TaskSpan]) -> float:
     """Time in which exchanges run and no kernel does [us]; the spans of each follow one another."""
     busy = iter(sorted(kernels, key=lambda span: span.start_us))
     kernel = next(busy, None)

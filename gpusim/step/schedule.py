@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from gpusim.host.host import Host
 from gpusim.host.timing import LIBRARY_KINDS, dispatched_as
 from gpusim.models.task import Task
+from gpusim.step.cuda_streams import TaskLaunch, TaskSpan, simulate_streams
 from gpusim.step.options import StepOptions
-from gpusim.step.streams import Span, TaskLaunch, simulate_streams
 from gpusim.workloads.collective import Collective
 
 COMPUTE, COMMUNICATION = "compute", "communication"
@@ -28,7 +28,7 @@ MOST_PASSES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class StepTiming:
     """A step among others like it [us]."""
 
     step_us: float
@@ -36,7 +36,7 @@ class Run:
     """Part of ``step_us`` that one forward and backward pass takes."""
     slowed_us: float
     """Time that exchanges add to the kernels beside them."""
-    spans: tuple[Span, ...]
+    spans: tuple[TaskSpan, ...]
     """When each task ran, from the end of the step before; ``launch`` is the task's index."""
 
 
@@ -46,7 +46,7 @@ def run(
     durations_us: Sequence[float],
     options: StepOptions,
     overlapped_us: Sequence[float] | None = None,
-) -> Run:
+) -> StepTiming:
     """Simulate a step.
 
     Args:
@@ -70,7 +70,7 @@ def run(
     slowed_us = 0.0
     if overlapped_us:
         slowed_us = sum(span.end_us - span.start_us - durations_us[span.launch] for span in computed)
-    return Run(ended_us - began_us + (options.accumulation - passes) * pass_us, pass_us, slowed_us, shown)
+    return StepTiming(ended_us - began_us + (options.accumulation - passes) * pass_us, pass_us, slowed_us, shown)
 
 
 def once(options: StepOptions) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from gpusim.experiment.value_panels import GPU_NAME
 from gpusim.files.outputs import check_places, csv_text, staging, write_csv, write_lines
 from gpusim.files.parquet import can_write_parquet, write_parquet
 from gpusim.files.yamlfile import SpecError
-from gpusim.numerics.training import Task, TrainingRun, train
+from gpusim.numerics.training import TrainingRun, TrainingTask, train
 from gpusim.progress import Progress, no_progress
 from gpusim.studies.manifest import MANIFEST, PARQUET, RESULTS, manifest_inputs, output_files, write_manifest
 from gpusim.studies.rows import METRICS_TEXT, columns, read_rows, row_text, write_results
@@ -251,7 +251,7 @@ def _progress_of_run(progress: Progress, index: int, runs: int, done: int, total
     progress(index * total + done, runs * total)
 
 
-def _train(task: Task, run: TrainingRun, progress: Progress) -> dict[str, Any]:
+def _train(task: TrainingTask, run: TrainingRun, progress: Progress) -> dict[str, Any]:
     """A training run as a JSON object."""
     trained = train(task, run, progress)
     return {

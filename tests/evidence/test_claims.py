@@ -9,7 +9,7 @@ import pytest
 from conftest import RunGpusim, refused
 
 from gpusim.experiment.claims import Claim
-from gpusim.experiment.stated import Stated
+from gpusim.experiment.stated import StatedRange
 from gpusim.expression import FIGURES, value_of
 
 CLAIMS = """\
@@ -80,9 +80,9 @@ def test_a_prediction_meets_the_figures_that_are_within_the_tolerance() -> None:
 
 
 def test_an_open_range_is_met_on_its_open_side() -> None:
-    assert Stated(high=2).met_by(-1, 0)
-    assert not Stated(high=2).met_by(2.3, 10)
-    assert str(Stated(high=5.7)) == "up to 5.7"
+    assert StatedRange(high=2).met_by(-1, 0)
+    assert not StatedRange(high=2).met_by(2.3, 10)
+    assert str(StatedRange(high=5.7)) == "up to 5.7"
 
 
 @pytest.mark.parametrize(

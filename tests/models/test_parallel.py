@@ -18,13 +18,13 @@ from gpusim.parallel.tensor import tensor_parallel, with_collectives
 from gpusim.sim.simulate import simulate
 from gpusim.specs import load_spec
 from gpusim.specs.nodes import load_node
-from gpusim.step.group import Group
+from gpusim.step.cuda_streams import TaskSpan
+from gpusim.step.group import GpuGroup
 from gpusim.step.kernels import Kernels
 from gpusim.step.model import predict_model
 from gpusim.step.options import StepOptions
 from gpusim.step.results import exposed_us
 from gpusim.step.schedule import run
-from gpusim.step.streams import Span
 from gpusim.workloads.collective import Collective
 from gpusim.workloads.memory_bound import Access, Pointwise
 
@@ -37,9 +37,9 @@ def graph_of(name: str, **sizes: int) -> Graph:
     return load_model(name).graph({"batch": 1, **sizes})
 
 
-def group_of(node: str, gpus: int, parallel: str = "data") -> Group:
+def group_of(node: str, gpus: int, parallel: str = "data") -> GpuGroup:
     spec = load_node(node)
-    return Group(spec.node.record, spec.gpu, spec.nccl.record, gpus, parallel)  # type: ignore[arg-type]
+    return GpuGroup(spec.node.record, spec.gpu, spec.nccl.record, gpus, parallel)  # type: ignore[arg-type]
 
 
 def exchanges(tasks: tuple[Task, ...]) -> list[Task]:
@@ -202,8 +202,8 @@ def test_gradients_are_exchanged_in_the_last_pass_alone_or_in_each() -> None:
 
 
 def test_exposed_is_what_no_kernel_hides() -> None:
-    def span(start_us: float, end_us: float) -> Span:
-        return Span(0, "", 0.0, start_us, end_us)
+    def span(start_us: float, end_us: float) -> TaskSpan:
+        return TaskSpan(0, "", 0.0, start_us, end_us)
 
     kernels = [span(0, 10), span(20, 30), span(40, 50)]
     assert exposed_us([span(5, 25)], kernels) == 10

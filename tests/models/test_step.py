@@ -17,11 +17,11 @@ from gpusim.prediction.predict import predict as predict_operator
 from gpusim.prediction.selection import UnsupportedError
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.sim.simulate import simulate
+from gpusim.step.cuda_streams import TaskLaunch, simulate_streams
 from gpusim.step.options import StepOptions
 from gpusim.step.predict import predict_step
 from gpusim.step.residency import resident_fractions
 from gpusim.step.schedule import run
-from gpusim.step.streams import TaskLaunch, simulate_streams
 from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.operators import Operator

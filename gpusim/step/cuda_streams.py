@@ -38,7 +38,7 @@ class TaskLaunch:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TaskSpan:
     """When a launch ran [us]."""
 
     launch: int
@@ -48,13 +48,13 @@ class Span:
     start_us: float
     end_us: float
 
-    def moved(self, launch: int, by_us: float) -> Span:
+    def moved(self, launch: int, by_us: float) -> TaskSpan:
         """This span moved by a time, for another launch."""
         times = (self.launched_us + by_us, self.start_us + by_us, self.end_us + by_us)
-        return Span(launch, self.stream, *times)
+        return TaskSpan(launch, self.stream, *times)
 
 
-def simulate_streams(launches: Sequence[TaskLaunch], gap_us: float) -> list[Span]:
+def simulate_streams(launches: Sequence[TaskLaunch], gap_us: float) -> list[TaskSpan]:
     """Spans of launches from a host to streams, all idle before, in the order in which they end.
 
     Args:
@@ -98,10 +98,10 @@ class _Simulation:
         self._streams = {launch.stream: _Stream(self._env) for launch in launches}
         self._exchanging = 0
         self._changed = self._env.event()
-        self._spans: list[Span] = []
+        self._spans: list[TaskSpan] = []
         self._launched_us: list[float] = []
 
-    def run(self) -> list[Span]:
+    def run(self) -> list[TaskSpan]:
         for name, stream in self._streams.items():
             _ = self._env.process(self._stream(name, stream))
         _ = self._env.process(self._host())
@@ -133,7 +133,7 @@ class _Simulation:
                 self._count_running(+launch.exchanges)
                 yield self._env.timeout(launch.duration_us)
                 self._count_running(-launch.exchanges)
-            self._spans.append(Span(place, name, self._launched_us[place], start_us, self._env.now))
+            self._spans.append(TaskSpan(place, name, self._launched_us[place], start_us, self._env.now))
             if place in self._ended:
                 _ = self._ended[place].succeed()
 
