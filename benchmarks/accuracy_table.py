@@ -8,7 +8,7 @@ from typing import Any
 
 from sections import row
 
-from gpusim.studies.validation.accuracy import figures
+from gpusim.studies.validation.accuracy import metrics
 from gpusim.studies.validation.report import Table, ValidationReport
 from gpusim.workloads.convolution import CONVOLUTION_OPS
 from gpusim.workloads.gemm import GEMM_OPS
@@ -24,7 +24,7 @@ def accuracy_summary(report: ValidationReport) -> str:
     for key in sorted(keys, key=lambda one: (ORDER.index(one[0]), *one[1:])):
         tables = [table for table in report.tables if _kind(table) == key]
         scored = [item for table in tables for item in table.scored]
-        of_all = figures(scored, [reason for table in tables for _, reason in table.skipped])
+        of_all = metrics(scored, [reason for table in tables for _, reason in table.skipped])
         errors = (percent(of_all[name]) for name in ("mape", "median_ape", "bound_mape"))
         lines.append(row((*key, _rows(of_all), *errors)))
     return "\n".join([*lines, ""])

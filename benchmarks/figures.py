@@ -14,7 +14,7 @@ from gpusim.experiment.loading import open_experiment
 from gpusim.figures.microbench_plots import draw_curves
 from gpusim.studies.experiments import run
 from gpusim.studies.microbench.curves import panels_of
-from gpusim.studies.microbench.suite import play_defaults
+from gpusim.studies.microbench.suite import simulate_defaults
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = {
@@ -39,7 +39,7 @@ def main() -> None:
         for plot, picture in pictures.items():
             print(f"wrote {shutil.copyfile(out / plot, docs / picture)}")
     curves = docs / "microbenchmarks.png"
-    draw_curves(panels_of(play_defaults("bandwidth", "A100-SXM4-80GB")), "Microbenchmarks: bandwidth", curves)
+    draw_curves(panels_of(simulate_defaults("bandwidth", "A100-SXM4-80GB")), "Microbenchmarks: bandwidth", curves)
     print(f"wrote {curves}")
 
 

@@ -5,7 +5,7 @@
 BOARDS begins the names of the boards whose rows count, such as ``v100``; MODE is ``train`` or ``inference``; a NAME is
 ``factors``, ``step_us``, ``item_us`` or ``load_us``, of ``framework_*`` in ``arch_specs/hosts``. Prints the values of
 least squares in the logarithm of throughput, and errors before and after. A person writes them into the record. Kernels
-are simulated once; steps are played with each trial. Text that is written token by token is left out.
+are simulated once, steps with each trial. Text that is written token by token is left out.
 """
 
 from __future__ import annotations

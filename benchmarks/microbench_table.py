@@ -9,15 +9,15 @@ import sys
 from pathlib import Path
 
 from gpusim.errors import InputError
-from gpusim.studies.microbench.suite import ALL, play_published, summary
+from gpusim.studies.microbench.suite import ALL, simulate_published, summary
 
 
 def main() -> None:
-    """Play all points of the table."""
+    """Simulate all points of the table."""
     if len(sys.argv) != 2:
         sys.exit("microbench_table: name the table of published readings")
     try:
-        points = play_published(ALL, Path(sys.argv[1]))
+        points = simulate_published(ALL, Path(sys.argv[1]))
     except InputError as error:
         sys.exit(f"microbench_table: {error}")
     print(microbench_table(summary(points)))
@@ -25,7 +25,7 @@ def main() -> None:
 
 def microbench_table(errors: list[dict[str, object]]) -> str:
     """Median and 90th percentile of the errors of each board that has a spec, over all of its benchmarks."""
-    lines = ["| GPU | points played | median error | 90th percentile |", "|---|--:|--:|--:|"]
+    lines = ["| GPU | points simulated | median error | 90th percentile |", "|---|--:|--:|--:|"]
     for one in errors:
         if one["benchmark"] == ALL and one["played"]:
             figures = f"{one['median_ape']:.1f} % | {one['p90_ape']:.1f} %"

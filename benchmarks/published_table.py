@@ -8,7 +8,7 @@ from accuracy_table import percent
 
 from gpusim.execution.service import Service
 from gpusim.execution.workers import available_cores
-from gpusim.studies.validation.accuracy import figures
+from gpusim.studies.validation.accuracy import metrics
 from gpusim.studies.validation.prediction import Scored
 from gpusim.studies.validation.report import ValidationReport, validate
 
@@ -34,7 +34,7 @@ def published_table(report: ValidationReport) -> str:
     lines = [HEADINGS]
     for table in sorted(report.tables, key=lambda one: (one.gpu, one.dtype, one.sparsity)):
         if table.scored:
-            of_table = figures(table.scored, [])
+            of_table = metrics(table.scored, [])
             dtype = table.dtype if table.sparsity == "dense" else f"{table.dtype} {table.sparsity}"
             cells = (percent(of_table["mape"]), percent(of_table["median_ape"]), percent(of_table["bias"], signed=True))
             lines.append(f"| {table.gpu} | {dtype} | {len(table.scored)} | {' | '.join(cells)} |")
@@ -49,5 +49,5 @@ def _kinds(found: list[Scored]) -> dict[str, list[Scored]]:
 
 
 def _errors(found: list[Scored]) -> str:
-    of_all = figures(found, [])
+    of_all = metrics(found, [])
     return f"{percent(of_all['mape'])} and {percent(of_all['median_ape'])}"

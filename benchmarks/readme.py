@@ -34,7 +34,7 @@ from traces_table import traces_table
 from gpusim.errors import InputError
 from gpusim.execution.service import Service
 from gpusim.execution.workers import available_cores
-from gpusim.studies.microbench.suite import ALL, play_published, summary
+from gpusim.studies.microbench.suite import ALL, simulate_published, summary
 from gpusim.studies.validation.report import ValidationReport, validate
 
 PAIR = ("V100-PCIE-32GB", "A100-PCIE-40GB")
@@ -82,7 +82,7 @@ def tables(given: argparse.Namespace) -> tuple[dict[str, str], dict[str, str]]:
     if given.traces:
         long["traces"] = traces_table(given.traces)
     if given.microbenchmarks:
-        long["microbenchmarks"] = microbench_table(summary(play_published(ALL, given.microbenchmarks))) + "\n"
+        long["microbenchmarks"] = microbench_table(summary(simulate_published(ALL, given.microbenchmarks))) + "\n"
     if calibrations := sorted(CALIBRATIONS.glob("*.json")):
         short["left-out"], long["left-out"] = left_out_summary(calibrations), left_out_table(calibrations)
     return short, long

@@ -70,7 +70,7 @@ class _Reader:
         }
 
     def shape(self, tensor: str) -> Shape:
-        """Of a tensor.
+        """Sizes of a tensor.
 
         Raises:
             ValueError: ONNX has inferred none.
@@ -80,7 +80,7 @@ class _Reader:
         return self._shapes[tensor]
 
     def name(self, tensor: str) -> str:
-        """Of a tensor in the sketch; a weight that belongs to no layer is an input."""
+        """Name of a tensor in the sketch; a weight that belongs to no layer is an input."""
         if tensor not in self._names:
             self._names[tensor] = self.sketch.add_input("constant", self.shape(tensor))
         return self._names[tensor]
@@ -348,7 +348,7 @@ def _gather(reader: _Reader, node: Any) -> str:
 
 
 def _selected(reader: _Reader, node: Any, index: int) -> str:
-    """One element along a dimension, which disappears."""
+    """Layer that selects an element along a dimension, which disappears."""
     shape, dim = list(reader.shape(node.input[0])), _attribute(node, "axis", 0)
     start, shape[dim] = index % shape[dim], 1
     values = {"dim": dim, "start": start, "length": 1}
@@ -395,4 +395,4 @@ NODES: Mapping[str, NodeCall] = {
     "Split": _split,
     "Resize": _upsample,
 }
-"""By type of node."""
+"""Functions that capture a node, by its type."""

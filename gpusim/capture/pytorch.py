@@ -28,7 +28,7 @@ class Captured:
 
     sketch: Sketch
     forward_flops: int
-    """As PyTorch counts them."""
+    """FLOP of the forward pass, as PyTorch counts them."""
     backward_flops: int
 
 
@@ -101,7 +101,7 @@ def capture_script(path: Path, batches: Sequence[int]) -> list[Captured]:
 
 
 def _functions(path: Path) -> Mapping[str, Any]:
-    """What a script defines."""
+    """Names that a script defines."""
     names: dict[str, Any] = {"__name__": "captured", "__file__": str(path)}
     try:
         exec(compile(read_text(path), str(path), "exec"), names)  # noqa: S102 -- the user's own script

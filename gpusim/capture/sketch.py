@@ -29,25 +29,25 @@ class Unknown:
 
     name: str
     size_bytes: float
-    """Of the tensors that it takes and gives."""
+    """Bytes of the tensors that the call takes and gives."""
     flops: float
 
 
 @dataclass(slots=True)
 class Sketch:
-    """What has been captured so far."""
+    """Inputs, layers and unknown calls captured so far."""
 
     inputs: dict[str, list[int]] = field(default_factory=dict)
     layers: list[dict[str, Any]] = field(default_factory=list)
     unknown: list[Unknown] = field(default_factory=list)
     size_bytes: float = 0.0
-    """Of the tensors that all calls take and give."""
+    """Bytes of the tensors that all calls take and give."""
     flops: float = 0.0
-    """Of all calls."""
+    """FLOP of all calls."""
     _shapes: dict[str, Shape] = field(default_factory=dict)
 
     def shape(self, name: str) -> Shape:
-        """Of an input or of the result of a layer."""
+        """Sizes of an input or of the result of a layer."""
         return self._shapes[name]
 
     def add_input(self, name: str, shape: Sequence[int]) -> str:

@@ -259,7 +259,7 @@ def _attention_without_heads(trace: Trace, called: Called, mask: Any, probabilit
 
 
 def _view(trace: Trace, called: Called) -> str:
-    """The same elements in another shape, or a copy of them where they do not lie so."""
+    """A view of the elements in another shape, or a copy where strides cannot express it."""
     value, result = called.args[0], called.result
     if result is value or not result.dim():
         return trace.name(value)

@@ -54,7 +54,7 @@ class Called:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the result."""
+        """Sizes of the result."""
         return tuple(self.result.shape)
 
 

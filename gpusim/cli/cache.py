@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Show, empty and check the store of simulated launches.\n\n"
     "Commands that predict many operators keep the outcomes of simulations in a file, and take them from there when "
-    "the same launch is played again. Results do not depend on it. The variable GPUSIM_CACHE names its folder, or is "
+    "a launch is simulated again. Results do not depend on it. The variable GPUSIM_CACHE names its folder, or is "
     "'off'; GPUSIM_CACHE_SIZE is its largest size, 512MiB by default.",
     no_args_is_help=True,
 )

@@ -18,7 +18,7 @@ from gpusim.cli.options import (
     SpecOptions,
     service_of,
 )
-from gpusim.cli.workload_options import WORKLOADS, PrecisionOption, WorkloadArgument, board_of, workload_of
+from gpusim.cli.workload_options import WORKLOADS, PrecisionOption, WorkloadArgument, variant_of, workload_of
 
 HELP = f"""Compare GPUs on an operator or on a step of a model.
 
@@ -61,7 +61,7 @@ def compare(
     from gpusim.studies.prices import read_prices
 
     asked = workload_of(workload, simulation, work, how, sharing, precision)
-    boards = [board_of(one, spec) for one in _names(archs, spec)]
+    boards = [variant_of(one, spec) for one in _names(archs, spec)]
     stated = read_prices(prices, spec.arch_path or ()) if prices is not None else None
     with progress_bar("compare") as progress:
         found = compare_workload(asked, boards, stated, service_of(jobs, no_cache=no_cache), progress)

@@ -188,7 +188,7 @@ def emit_result(output: str, value: object, tables: Callable[[], Sequence[TextTa
 def emit_predictions(
     output: str, results: Sequence[Result], values: Sequence[Mapping[str, Any]], *, explain: bool
 ) -> None:
-    """Print predictions, each with the values of its board that were replaced; one alone is not a list in JSON."""
+    """Print predictions, each with the values of its GPU that were replaced; one alone is not a list in JSON."""
     from gpusim.report.prediction_tables import predictions_tables
 
     objects = [{**replaced, **result.as_dict()} for replaced, result in zip(values, results, strict=True)]

@@ -20,12 +20,12 @@ from gpusim.cli.options import (
     complete_arch,
     service_of,
 )
-from gpusim.cli.workload_options import WORKLOADS, PrecisionOption, WorkloadArgument, board_of, workload_of
+from gpusim.cli.workload_options import WORKLOADS, PrecisionOption, WorkloadArgument, variant_of, workload_of
 
 HELP = f"""Explain where the time of an operator or of a step of a model goes, and what would change it.
 
-Prints the parts of the time, which add up to it; the time with each resource of the board 10 % better and twice as
-good; and changes of the workload that make it faster. Every time is predicted. With --to, the parts on another board
+Prints the parts of the time, which add up to it; the time with each resource of the GPU 10 % better and twice as
+good; and changes of the workload that make it faster. Every time is predicted. With --to, the parts on another GPU
 too, and which of them make up the speedup; --set changes the GPU of --arch only.
 
 {WORKLOADS}
@@ -63,7 +63,7 @@ def explain(
     from gpusim.studies.explain.tables import explanation_tables
 
     asked = workload_of(workload, simulation, work, how, sharing, precision)
-    board = board_of(arch, spec)
+    board = variant_of(arch, spec)
     other = replace(board, arch=to, overrides={}) if to is not None else None
     service = service_of(jobs, no_cache=no_cache)
     with progress_bar("explain") as progress:

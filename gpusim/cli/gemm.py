@@ -48,7 +48,7 @@ def gemm(
     or GPUs give a comparison table, and in JSON a list. So do several values of --set, such as --set
     l2.capacity_mib=40,60; 1.5x is a multiple of the value as shipped.
 
-    Exit status 1: a product does not fit into device memory, or its prediction contradicts a bound.
+    Exit status 1: a GEMM does not fit into device memory, or its prediction contradicts a bound.
     """
     from gpusim.studies.grid import grid, predict_grid
 
@@ -57,5 +57,5 @@ def gemm(
     with progress_bar("gemm") as progress:
         results = predict_grid([one.case for one in cases], service_of(jobs, no_cache=no_cache), progress)
     emit_predictions(output, results, [one.values for one in cases], explain=explain)
-    refuse_out_of_memory([result.fits for result in results], "product", allowed=allow_oom)
+    refuse_out_of_memory([result.fits for result in results], "GEMM", allowed=allow_oom)
     refuse_inconsistent(sum(not result.consistent for result in results), len(results))

@@ -34,12 +34,14 @@ def mathmode(
 
     Exit status 1: settings contradict each other. They are listed.
     """
-    from gpusim.mathmode.resolve import Question, resolve
+    from gpusim.mathmode.resolve import FrameworkOperation, resolve
     from gpusim.report.mathmode_tables import mathmode_tables
     from gpusim.specs import load_spec
 
-    question = Question(framework, version, op, dtype, pairs_of("--set", settings), pairs_of("--env", environment))
-    answer = resolve(question, load_spec(arch, arch_path or ()).gpu)
-    emit_result(output, answer.as_dict(), lambda: mathmode_tables(answer))
-    if answer.conflicts:
+    operation = FrameworkOperation(
+        framework, version, op, dtype, pairs_of("--set", settings), pairs_of("--env", environment)
+    )
+    mode = resolve(operation, load_spec(arch, arch_path or ()).gpu)
+    emit_result(output, mode.as_dict(), lambda: mathmode_tables(mode))
+    if mode.conflicts:
         raise typer.Exit(1)

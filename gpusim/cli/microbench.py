@@ -13,27 +13,27 @@ from gpusim.cli.options import ArchPathOption, FormatOption, complete_arch
 
 if TYPE_CHECKING:
     from gpusim.report.text_table import TextTable
-    from gpusim.studies.microbench.suite import PlayedPoint
+    from gpusim.studies.microbench.suite import SimulatedPoint
 
 PLOTTED = (".png", ".svg", ".pdf")
 
-HELP = """Play microbenchmarks as programs on the simulated machine.
+HELP = """Simulate microbenchmarks, each as a program on the GPU.
 
 \b
-SUITE         PLAYS
+SUITE         BENCHMARKS
 latency       pointer chases over footprints
 bandwidth     streams through DRAM and L2, reads of caches
 launch        chains of small kernels
 instructions  latency and rate of instructions
 power         rate, clock and power over arithmetic intensity, and below a cap
-gemm          products of square matrices by a library
+gemm          GEMMs of square matrices by a library
 all           all of them
 
-Without --measured a suite plays its own points. With it, the suite plays those of a table of published readings
-(columns gpu, benchmark, parameters as key=value;..., value, unit, source), and prints the errors, of the boards that
---arch names or of all.
+Without --measured a suite simulates its own points, with it the points of a table of published readings
+(columns gpu, benchmark, parameters as key=value;..., value, unit, source) on the GPUs that --arch names or on all, and
+prints the errors.
 
-Exit status 1: a point is not played; the output names the reasons.
+Exit status 1: a point is not simulated; the output names the reasons.
 """
 
 
@@ -57,8 +57,8 @@ def microbench(
     arch_path: ArchPathOption = None,
     output: FormatOption = "table",
 ) -> None:
-    """Play microbenchmarks as programs on the simulated machine."""
-    from gpusim.studies.microbench.suite import play_defaults, play_published, summary
+    """Simulate microbenchmarks, each as a program on the GPU."""
+    from gpusim.studies.microbench.suite import simulate_defaults, simulate_published, summary
 
     named = archs or []
     if plot is not None and plot.suffix.lower() not in PLOTTED:
@@ -66,10 +66,10 @@ def microbench(
     if measured is None and len(named) != 1:
         refuse("--arch: name one GPU; only with --measured may there be several, or none for all of the table")
     if measured is None:
-        points = play_defaults(suite, named[0], arch_path or ())
+        points = simulate_defaults(suite, named[0], arch_path or ())
     else:
         with progress_bar("microbench") as progress:
-            points = play_published(suite, measured, named, arch_path or (), progress)
+            points = simulate_published(suite, measured, named, arch_path or (), progress)
     if plot is not None:
         _draw(points, f"Microbenchmarks: {suite}", plot)
     rows = [one.as_dict() for one in points]
@@ -78,7 +78,7 @@ def microbench(
         raise typer.Exit(1)
 
 
-def _draw(points: Sequence[PlayedPoint], title: str, path: Path) -> None:
+def _draw(points: Sequence[SimulatedPoint], title: str, path: Path) -> None:
     from gpusim.figures.microbench_plots import draw_curves
     from gpusim.studies.microbench.curves import panels_of
 
@@ -91,8 +91,8 @@ def _draw(points: Sequence[PlayedPoint], title: str, path: Path) -> None:
 
 
 def _tables(rows: Sequence[Mapping[str, Any]], errors: Sequence[Mapping[str, Any]] | None) -> list[TextTable]:
-    """Errors where readings were given, else the points; then what is not played."""
-    from gpusim.report.microbench_tables import accuracy_table, points_table, unplayed_table
+    """Errors where readings were given, else the points; then what is not simulated."""
+    from gpusim.report.microbench_tables import accuracy_table, not_simulated_table, points_table
 
-    unplayed = unplayed_table(rows)
-    return [accuracy_table(errors) if errors else points_table(rows), *([unplayed] if unplayed else [])]
+    not_simulated = not_simulated_table(rows)
+    return [accuracy_table(errors) if errors else points_table(rows), *([not_simulated] if not_simulated else [])]

@@ -93,7 +93,7 @@ def model(
         with progress_bar("model") as progress:
             generations = [one.or_raise() for one in predict_all(texts, service, progress)]
         emit_result(output, [one.as_dict() for one in generations], lambda: [generation_table(generations)])
-        _refuse_oversize([one.tokens[-1] for one in generations])
+        _refuse_out_of_memory([one.tokens[-1] for one in generations])
         return
     _report_footprints([(case.workload, case.workload.footprint(case.system)) for case in cases])
     with progress_bar("model") as progress:
@@ -101,7 +101,7 @@ def model(
     if timeline is not None:
         _write_timeline(timeline, results[0])
     emit_result(output, [one.as_dict() for one in results], lambda: model_tables(results))
-    _refuse_oversize(results)
+    _refuse_out_of_memory(results)
 
 
 def _report_footprints(needs: Sequence[tuple[ModelWorkload, Footprint]]) -> None:
@@ -122,7 +122,7 @@ def _write_timeline(path: Path, result: ModelResult) -> None:
     report_written(path, "open it at ui.perfetto.dev")
 
 
-def _refuse_oversize(results: Sequence[ModelResult]) -> None:
+def _refuse_out_of_memory(results: Sequence[ModelResult]) -> None:
     """End with status 1 where a step needs more memory than its GPU has."""
     oversize = [one.step.arch for one in results if not one.fits]
     if oversize:

@@ -94,7 +94,7 @@ class SharingOptions:
     parallel: Annotated[
         Literal["data", "tensor", "pipeline"], typer.Option(help="How several GPUs share the work.")
     ] = "data"
-    node: Annotated[str, typer.Option(help="Node of several GPUs. Default: that of the board.", metavar="NAME")] = ""
+    node: Annotated[str, typer.Option(help="Node of several GPUs. Default: that of the GPU.", metavar="NAME")] = ""
 
 
 def refuse_contradictions(work: WorkOptions, sharing: SharingOptions) -> None:

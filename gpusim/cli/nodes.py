@@ -12,7 +12,7 @@ from gpusim.cli.options import ArchPathOption, FormatOption
 app = typer.Typer(help="List and show nodes of several GPUs, and time collectives on them.", no_args_is_help=True)
 
 NodeArgument = Annotated[
-    str, typer.Argument(help="Node: name, alias, the board of one, or a .yaml file.", metavar="NAME")
+    str, typer.Argument(help="Node: name, alias, a GPU that it has, or a .yaml file.", metavar="NAME")
 ]
 
 
@@ -47,7 +47,7 @@ def nodes_time(
         str,
         typer.Option("--size", help="Buffer sizes in bytes, separated by commas, or a doubling range: 1024:268435456."),
     ] = "1024:1073741824",
-    gpu: Annotated[str | None, typer.Option("--arch", help="Board to use instead of the node's own.")] = None,
+    gpu: Annotated[str | None, typer.Option("--arch", help="GPU to use instead of the node's own.")] = None,
     arch_path: ArchPathOption = None,
     output: FormatOption = "table",
 ) -> None:

@@ -1,4 +1,4 @@
-"""Numerical error of a product, executed on numpy data."""
+"""Numerical error of a GEMM, executed on numpy data."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def numerics(
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the operands and the sample.")] = 0,
     output: FormatOption = "table",
 ) -> None:
-    """Execute a product on numpy data.
+    """Execute a GEMM on numpy data.
 
     Computes with the instructions, tiles and accumulators of the kernel that would be selected, and prints the errors
     against float64, overflow and underflow.

@@ -130,7 +130,7 @@ SetOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class TypeOptions:
-    """Number formats and sparsity of a product."""
+    """Number formats and sparsity of a GEMM."""
 
     dtype: Annotated[str, typer.Option(metavar="TYPE", help="Data type of A and B.", autocompletion=complete_dtype)] = (
         "fp16"
@@ -145,9 +145,9 @@ class TypeOptions:
 
 @dataclass(frozen=True, slots=True)
 class StorageOptions:
-    """How many products there are, and how their matrices are stored."""
+    """How many GEMMs there are, and how their matrices are stored."""
 
-    batch: Annotated[int, typer.Option(help="Batch size: products of this shape.")] = 1
+    batch: Annotated[int, typer.Option(help="Batch size: GEMMs of this shape.")] = 1
     layout: Annotated[
         Literal["nn", "nt", "tn", "tt"], typer.Option(help="Transposition of A and B, BLAS column-major.")
     ] = "tn"

@@ -89,7 +89,7 @@ def _run_one(experiment: AnyExperiment, folder: Path, service: Service, command:
         report_written(path)
     cases = finished.cases
     if cases.oversize:
-        of = f"{cases.oversize} of {cases.all} products"
+        of = f"{cases.oversize} of {cases.all} GEMMs"
         print(f"gpusim: {of} would not fit into the GPU's memory; see the column 'fits'", file=sys.stderr)
     if cases.failed:
         print(f"gpusim: {cases.failed} of {cases.all} cases failed, {finished.failure}", file=sys.stderr)

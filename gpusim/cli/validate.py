@@ -56,7 +56,7 @@ load        calls back to back, 'burst', 'sustained' or 'flushed': how long the 
 cuda        major version of CUDA whose libraries ran
 out_dtype   type of C, if it is not the default one of the operands
 operands    'random', 'positive' (from 0 to 1), 'one_zero' (the other random) or 'zeros': what the operands hold
-beta        of a product: other than 0, C is read before it is written
+beta        of a GEMM: other than 0, C is read before it is written
 padded_to   multiple to which leading dimensions were padded; m, n and k are the sizes before
 timer_us    mean error of a reading that is due to the resolution of the timer
 repeat_p90  relative deviation that nine in ten repeats stay within
@@ -66,7 +66,7 @@ that of yours. The rows that -o writes have it in the column method_overhead_us.
 
 A table of collectives is one of apex_plus (op, gpu, num_nodes, num_gpus_per_node, dtype, size(kb), time(us)) or Vidur
 (op, gpu, num_gpus, gpus_per_node, size_elements_or_bytes, time_us); its column gpu names a node (gpusim nodes list), or
-the board of one. Rows of several nodes are skipped.
+the GPU of one. Rows of several nodes are skipped.
 
 A table of kernels out of traces has the columns board, op, shapes, dtypes, numel_max, kernel, grid, block and time_us;
 errors are printed by kind of kernel, and so is what the traces do not say enough of.

@@ -18,7 +18,7 @@ from gpusim.cli.model_options import (
 from gpusim.cli.options import SimulationOptions, SpecOptions, named
 
 if TYPE_CHECKING:
-    from gpusim.studies.workload import Board, Workload
+    from gpusim.studies.workload import GpuVariant, Workload
 
 WORKLOADS = """WORKLOAD is an operator in one word, or a model as 'gpusim model' takes it.
 
@@ -79,16 +79,14 @@ def workload_of(
         refuse("--generate: one step is explained or compared; use 'gpusim model' for tokens")
     refuse_contradictions(work, sharing)
     workload = model_workload(text, precision or "fp32", work, how, sharing)
-    load_model(workload.model).check_sizes(workload.sizes)  # or each board would be said not to run it
+    load_model(workload.model).check_sizes(workload.sizes)  # or each GPU would be said not to run it
     return workload
 
 
-def board_of(arch: str, spec: SpecOptions) -> Board:
-    """A board with the values that options replace."""
-    from gpusim.studies.workload import Board
-
+def variant_of(arch: str, spec: SpecOptions) -> GpuVariant:
+    """A GPU with the values that options replace."""
     given = spec.named()
-    return Board(arch, given["overrides"], given["cuda"], tuple(given["arch_path"]))
+    return GpuVariant(arch, given["overrides"], given["cuda"], tuple(given["arch_path"]))
 
 
 def _changed(group: object) -> list[str]:

@@ -32,7 +32,7 @@ class Plan:
     algorithm: Algorithm
     protocol: Protocol
     expected_us: float
-    """What the library expects [us]."""
+    """Time that the library expects [us]."""
 
 
 def plans(collective: Collective, route: Route, nccl: Nccl) -> tuple[Plan, ...]:

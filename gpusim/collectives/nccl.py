@@ -18,7 +18,7 @@ Protocol = Literal["LL", "LL128", "Simple"]
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 
 ByProtocol = Annotated[tuple[Microseconds, Microseconds, Microseconds], Field(strict=False)]
-"""For LL, LL128 and Simple."""
+"""Microseconds for LL, LL128 and Simple."""
 Factor = Annotated[float, Field(gt=0, le=1)]
 
 

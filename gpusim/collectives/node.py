@@ -18,7 +18,7 @@ NVLINK = "nvlink"
 PCIE = "pcie"
 """Keys of the links of a GPU."""
 NETWORK = "network"
-"""Of what joins nodes."""
+"""Key of the network that joins nodes."""
 
 
 class Node(Record):
@@ -29,13 +29,13 @@ class Node(Record):
     boards: tuple[str, ...] = Field(
         min_length=1,
         strict=False,
-        description="Names of the boards that it comes with; the first unless one is chosen.",
+        description="Names of the GPUs that it comes with; the first unless one is chosen.",
     )
     gpus: int = Field(ge=1, le=256, description="GPUs of the node.")
     board_deviation: float = Field(
         ge=0,
         le=1,
-        description="Standard deviation of the speed of boards of one kind, relative to their median [0 to 1].",
+        description="Standard deviation of the speed of GPUs of one kind, relative to their median [0 to 1].",
     )
     switched: bool = Field(description="A switch joins all NVLink ports, so that any GPUs use all of theirs.")
     multicast_gb_per_s: GigabytesPerSecond | None = Field(
@@ -63,7 +63,7 @@ class Node(Record):
     )
 
     def gpus_each(self, gpus: int) -> int:
-        """Of a group, the GPUs in each node: all where one node holds them, else whole nodes joined by their network.
+        """GPUs of a group in each node: all where one node holds them, else whole nodes joined by their network.
 
         Raises:
             InputError: it has fewer GPUs, and its network is not stated or other nodes would not be whole.
@@ -102,5 +102,5 @@ class Node(Record):
 
 
 def sustained_gb_per_s(link: BoardLink, count: int) -> float:
-    """What ``count`` links carry in one direction [GB/s]."""
+    """Rate that ``count`` links carry in one direction [GB/s]."""
     return count * link.gb_per_s * link.sustained_fraction

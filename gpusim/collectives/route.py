@@ -21,19 +21,19 @@ class Route:
     sustained_gb_per_s: float
     """At which each GPU sends to the next while it receives as much."""
     believed_gb_per_s: float
-    """With which the library chooses."""
+    """Rate with which the library chooses [GB/s]."""
     ring_share: float
-    """Of that rate, what the library's rings reach."""
+    """Fraction of the line rate that the library's rings reach."""
     take_gb_per_s: float
-    """At which a GPU takes what arrived and is not passed on; it sends nothing meanwhile."""
+    """Rate at which a GPU takes data that it does not pass on [GB/s]; it sends nothing meanwhile."""
     copy_gb_per_s: float
-    """At which a GPU copies within its own memory."""
+    """Rate at which a GPU copies within its own memory [GB/s]."""
     flag_us: float | None
     """Latency of a flag through host memory; None where GPUs write to each other."""
     multicast_gb_per_s: float | None
-    """Of all-reduces that the switch sums; None where it cannot."""
+    """Rate of all-reduces that the switch sums [GB/s]; None where it cannot."""
     nodes: int = 1
-    """That the GPUs are in, each with as many."""
+    """Nodes that the GPUs are in, each with as many."""
 
 
 def route_of(node: Node, gpu: Gpu, nccl: Nccl, ranks: int) -> Route:

@@ -20,20 +20,20 @@ from gpusim.workloads.collective import Collective
 
 @dataclass(frozen=True, slots=True)
 class CollectiveTime:
-    """One collective on GPUs of a node, or of several."""
+    """Time of a collective on GPUs of a node, or of several nodes."""
 
     collective: Collective
     route: Route
     plan: Plan
-    """As the library chooses it."""
+    """Algorithm and protocol that the library chooses."""
     time_us: float
     """From the first kernel's start to the last one's end, if all GPUs begin together [us]."""
     bound_us: float
     """What each GPU has to send, at the line rate of its links [us]."""
     ctas: int
-    """Of the library's kernel, each on an SM of its own."""
+    """CTAs of the library's kernel, each on an SM of its own."""
     dram_gb_per_s: float
-    """That each GPU's memory is read and written with meanwhile [GB/s]."""
+    """Rate at which each GPU's memory is read and written meanwhile [GB/s]."""
 
     @property
     def bus_gb_per_s(self) -> float:

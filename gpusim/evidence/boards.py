@@ -18,7 +18,7 @@ def board_of(gpu: str, arch_path: Iterable[Path] = (), *, without: Path | None =
         SpecError: a spec is wrong, or a folder of specs is not there.
     """
     if gpu.endswith((".yaml", ".yml")):
-        raise UnknownGpuError(f"{excerpt(gpu)}: a table names boards, not files; write the board's name")
+        raise UnknownGpuError(f"{excerpt(gpu)}: a table names GPUs, not files; write the name of the GPU")
     return load_spec(gpu, arch_path, without=without)
 
 

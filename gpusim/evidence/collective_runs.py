@@ -28,7 +28,7 @@ SMALLEST_BYTES = 512
 
 @dataclass(frozen=True, slots=True)
 class CollectiveRow:
-    """One timed collective."""
+    """Row of a table of timed collectives."""
 
     file: str
     line: int
@@ -38,7 +38,7 @@ class CollectiveRow:
     dtype: str
     nodes: int
     gpus: int
-    """Of all nodes."""
+    """GPUs of all nodes."""
     size_bytes: float
     time_us: float
     method: str

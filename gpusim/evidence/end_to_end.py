@@ -35,13 +35,13 @@ class StepRow:
     gpu: str
     gpus: int
     model: str
-    """As the table names it."""
+    """Name of the model in the table."""
     mode: Literal["train", "inference"]
     precision: Precision
     batch: int
-    """Of one GPU and one pass."""
+    """Items of one GPU in one pass."""
     value: float
-    """In ``unit``, of all GPUs together."""
+    """Throughput of all GPUs together, in ``unit``."""
     unit: str
     framework: str = ""
     """Container or version, such as ``pytorch-21.03-py3``."""
@@ -84,7 +84,7 @@ def _row(fields: Fields, file: str, line: int) -> StepRow:
         file=file,
         line=line,
         id=fields.get("id"),
-        gpu=fields.text("gpu", "name the board, as in 'a100-sxm4-80gb'"),
+        gpu=fields.text("gpu", "name the GPU, as in 'a100-sxm4-80gb'"),
         gpus=fields.number("gpus"),
         model=fields.text("model", "name the model"),
         mode="train" if fields.one_of("mode", MODES) == "train" else "inference",

@@ -33,7 +33,7 @@ MEASURED_OPS = (*OPS, *TRAINING_OPS)
 """Values of the column ``op``."""
 
 MAX_NAME_CHARACTERS = 100
-"""Of the name of a GPU."""
+"""Characters of the name of a GPU."""
 MAX_TIMER_US = 1e6
 """A second: the resolution of the coarsest clock."""
 
@@ -65,7 +65,7 @@ class MeasuredRow:
     m: int
     n: int
     k: int | None
-    """None for vector operators: m rows of n elements."""
+    """Size k of a GEMM; None for vector operators, m rows of n elements."""
     dtype: Dtype
     accumulate: str
     layout: str
@@ -96,7 +96,7 @@ class MeasuredRow:
     stated_operands: str = ""
     """``random``, ``positive``, ``one_zero`` or ``zeros``."""
     stated_beta: float | None = None
-    """Of a product."""
+    """``beta`` of a GEMM."""
     extra: Mapping[str, str] = field(default_factory=dict)
     """Columns outside the schema, as text."""
     operator: Operator | None = field(init=False)
@@ -131,7 +131,7 @@ class MeasuredRow:
 
     @property
     def beta(self) -> float:
-        """Of a product: as stated, or as the source is known to pass it."""
+        """``beta`` of a GEMM, as stated, or as the source is known to pass it."""
         known = source_of(self.source).beta.get(self.dtype, 0.0)
         return known if self.stated_beta is None else self.stated_beta
 
@@ -280,7 +280,7 @@ def _row(fields: Fields, file: str, line: int) -> MeasuredRow:
 
 def _gpu(fields: Fields) -> str:
     """The name of a board."""
-    remedy = "name the board, as in 'a100-sxm4-80gb'"
+    remedy = "name the GPU, as in 'a100-sxm4-80gb'"
     name = fields.text("gpu", remedy)
     if len(name) > MAX_NAME_CHARACTERS:
         raise fields.refuse("gpu", f"a name of {len(name)} characters", remedy)
@@ -303,7 +303,7 @@ def _method(fields: Fields) -> str:
 
 
 def _accumulator(fields: Fields, dtype: Dtype) -> str:
-    """As stated, or as the source is known to ask for."""
+    """Format of accumulators, as stated, or as the source is known to request."""
     known = source_of(fields.get("source"))
     stated = fields.one_of("acc_dtype", ACCUMULATORS, unknown=("", "?"))
     return stated or (known.accumulate if dtype is Dtype.FP16 else "")
@@ -321,14 +321,14 @@ def _beta(fields: Fields) -> float | None:
 
 
 def _layout(fields: Fields, op: str) -> str:
-    """Of a product: as stated, or as the source is known to call it."""
+    """Layout of a GEMM, as stated, or as the source is known to call it."""
     if op not in GEMM_OPS:
         return fields.get("layout")
     return fields.one_of("layout", LAYOUTS, unknown=("",)) or source_of(fields.get("source")).layout
 
 
 def _padded_to(fields: Fields, dtype: Dtype) -> int | None:
-    """What leading dimensions were padded to."""
+    """Multiple that leading dimensions were padded to."""
     if "padded_to" in fields.values:
         return fields.whole("padded_to")
     return source_of(fields.get("source")).padded_to if dtype is Dtype.FP16 else None

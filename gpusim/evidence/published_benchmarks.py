@@ -23,12 +23,12 @@ not read the bits of ECC with its data."""
 
 @dataclass(frozen=True, slots=True)
 class PublishedPoint:
-    """One published reading."""
+    """Published reading of a benchmark."""
 
     file: str
     line: int
     gpu: str
-    """As the table names the board; not every one has a spec."""
+    """Name of the GPU in the table; not every GPU has a spec."""
     benchmark: str
     parameters: Mapping[str, str]
     value: float
@@ -54,7 +54,7 @@ def _point(fields: Fields, file: str, line: int) -> PublishedPoint:
     return PublishedPoint(
         file,
         line,
-        fields.text("gpu", "name the board, as in 'a100-sxm4-80gb'"),
+        fields.text("gpu", "name the GPU, as in 'a100-sxm4-80gb'"),
         fields.text("benchmark", "name the benchmark"),
         {**next(known, {}), **_parameters(fields), **stated},
         _value(fields),

@@ -49,7 +49,7 @@ class TracedTensor:
 
     shape: tuple[int, ...]
     dtype: Dtype | None
-    """None of a list."""
+    """Data type of the tensor; None for a list."""
 
     @property
     def elements(self) -> int:
@@ -58,17 +58,17 @@ class TracedTensor:
 
 @dataclass(frozen=True, slots=True)
 class TracedKernel:
-    """One kernel of a trace: the median of its runs."""
+    """Kernel of a trace, with the median of its runs."""
 
     file: str
     line: int
     board: str
     source: str
     op: str
-    """Of the framework, such as ``add_``."""
+    """Operator of the framework, such as ``add_``."""
     tensors: tuple[TracedTensor, ...]
     kernel: str
-    """As the profiler printed it."""
+    """Kernel name as the profiler printed it."""
     grid: tuple[int, ...]
     block: tuple[int, ...]
     time_us: float
@@ -102,7 +102,7 @@ def _row(file: str, line: int, fields: Fields) -> TracedKernel:
     return TracedKernel(
         file,
         line,
-        fields.text("board", "name the board, as in 'a100-sxm4-80gb'"),
+        fields.text("board", "name the GPU, as in 'a100-sxm4-80gb'"),
         fields.get("source"),
         fields.text("op", "name the operator, as in 'add'"),
         _tensors(fields.get("shapes"), fields.get("dtypes")),

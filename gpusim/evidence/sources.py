@@ -39,15 +39,15 @@ class Source:
     load: str = ""
     """``burst``, ``sustained`` or a number of calls back to back, those that warm up included."""
     layout: str = ""
-    """Of products."""
+    """Layout of GEMMs."""
     accumulate: str = ""
-    """Format of the accumulators of FP16 products."""
+    """Format of the accumulators of FP16 GEMMs."""
     beta: Mapping[Dtype, float] = field(default_factory=dict)
-    """Of products, where it is not 0."""
+    """``beta`` of GEMMs by number format, where it is not 0."""
     padded_to: int | None = None
     """Multiple that leading dimensions, or the channels of images, of FP16 runs were padded to."""
     operands: str = ""
-    """What operands hold, FP32 ones excepted."""
+    """Values that operands hold, FP32 operands excepted."""
     board: str = ""
     """How the boards begin that ``operands`` speaks of."""
     fp32_operands: str = ""
@@ -96,7 +96,7 @@ PROGRAMS = (
     # times between two readings of the clock.
     Source("https://github.com/zzc0721/torch-performance-test-data/", load="36", layout="nn"),
     # python/tutorials/03-matrix-multiplication.py: ``torch.matmul`` of such matrices, timed by
-    # ``triton.testing.do_bench``, which lists of published figures tell from a profiler in a remark at most.
+    # ``triton.testing.do_bench``, which lists of published times tell from a profiler in a remark at most.
     Source("https://github.com/triton-lang/triton/issues/", method="do_bench", layout="nn"),
     # include/profile_utils.cuh: ``cublasGemmEx`` with ``CUBLAS_OP_N`` twice and the type of the operands as
     # ``computeType``, 100 calls to warm up and 100 between two events.

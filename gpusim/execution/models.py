@@ -15,7 +15,7 @@ from gpusim.prediction.timing import Simulate
 from gpusim.sim.simulate import simulate
 from gpusim.specs.nodes import load_node
 from gpusim.step.decoding import Generation, generation_footprint, predict_generation
-from gpusim.step.group import Group, Parallel
+from gpusim.step.group import GpuGroup, Parallel
 from gpusim.step.model import Footprint, ModelResult, model_footprint, predict_model
 from gpusim.step.options import StepOptions
 from gpusim.step.translation import predict_translation, translation_footprint
@@ -90,12 +90,12 @@ class ModelWorkload:
         if self.gpus > 1:
             raise InputError("gpus: text is generated on one GPU here")
 
-    def _group(self, system: System) -> Group | None:
+    def _group(self, system: System) -> GpuGroup | None:
         """The GPUs that share the work; None for one alone."""
         if self.gpus == 1:
             return None
         spec = load_node(self.node or system.gpu.name, self.arch_path)
-        return Group(spec.node.record, system.gpu, spec.nccl.record, self.gpus, self.parallel)
+        return GpuGroup(spec.node.record, system.gpu, spec.nccl.record, self.gpus, self.parallel)
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{name} {size}" for name, size in self.sizes.items()) or "sizes of its file"

@@ -1,6 +1,6 @@
 """Published claims beside predictions: the schema of their files, and the file with its predictions prepared.
 
-A claim is a figure that a page states. Its prediction is an expression of the figures of named predictions, such as
+A claim is a value that a page states. Its prediction is an expression of the metrics of named predictions, such as
 ``a100.tflops / v100.tflops``.
 """
 
@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from gpusim.execution.cases import Case, OperatorCase, OperatorWorkload
 from gpusim.experiment.model_run import ModelRun, Script
-from gpusim.experiment.stated import Figure, SourcedFigure, Stated
+from gpusim.experiment.stated import SourcedValue, StatedRange, StatedValue
 from gpusim.expression import FIGURES, parsed
 from gpusim.files.checked_document import Part, checked
 from gpusim.files.yamlfile import SpecError, YamlFile
@@ -27,7 +27,7 @@ from gpusim.workloads.operators import parse_operator
 
 Outcome = Literal["both", "published", "measured", "neither"]
 TOLERANCE_PCT = 10.0
-"""How far from a stated figure a prediction may be that meets it."""
+"""How far from a stated value a prediction may be that meets it."""
 
 
 class RunEntry(Part):
@@ -47,19 +47,19 @@ class RunEntry(Part):
 
 
 class Claim(Part):
-    """A figure that a page states, and how it is predicted."""
+    """A value that a page states, and how it is predicted."""
 
     claim: Title
-    source: str = Field(description="address of the page, and where the figure stands on it")
-    published: Figure
-    measured: SourcedFigure | None = None
+    source: str = Field(description="address of the page, and where the value stands on it")
+    published: StatedValue
+    measured: SourcedValue | None = None
     unit: str = ""
-    predicted: str = Field(description="an expression of figures of the runs, as NAME.FIGURE")
+    predicted: str = Field(description="an expression of metrics of the runs, as NAME.METRIC")
     tolerance_pct: float = Field(default=TOLERANCE_PCT, ge=0, le=100)
     note: str = ""
 
     def outcome(self, value: float) -> Outcome:
-        """Which of the stated figures a prediction meets."""
+        """Whether a prediction meets the published value, the measured value, both or neither."""
         published = self.published.met_by(value, self.tolerance_pct)
         measured = self.measured is not None and self.measured.value.met_by(value, self.tolerance_pct)
         if published and measured:
@@ -81,9 +81,9 @@ PARTS: Mapping[str, type[BaseModel]] = {
     "claims": Claim,
     "model": ModelRun,
     "script": Script,
-    "published": Stated,
-    "measured": SourcedFigure,
-    "value": Stated,
+    "published": StatedRange,
+    "measured": SourcedValue,
+    "value": StatedRange,
 }
 
 
@@ -96,9 +96,9 @@ class ClaimsExperiment:
     overrides: tuple[str, ...]
     content: ClaimsFile
     specs: Mapping[str, Spec]
-    """By the name of the run."""
+    """Specs of the GPUs, by the name of the run."""
     cases: Mapping[str, OperatorCase]
-    """Of single operators, by the name of the run."""
+    """Cases of single operators, by the name of the run."""
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -152,7 +152,7 @@ def _case(spec: Spec, values: Mapping[str, Any]) -> OperatorCase:
 
 
 def _check_names(expression: str, runs: Mapping[str, RunEntry]) -> None:
-    """Check that the figures of an expression belong to runs of the file."""
+    """Check that the metrics of an expression belong to runs of the file."""
     for node in ast.walk(parsed(expression, FIGURES)):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id not in runs:
             raise ValueError(f"'{node.value.id}' is not one of the runs; known are {', '.join(runs)}")

@@ -42,11 +42,11 @@ class ExperimentCase:
     """Label of the GPU."""
     case: OperatorCase
     mode: str = ""
-    """Name of the math-mode question, where the data type follows from one."""
+    """Name of the operation under ``mathmode``, where the data type follows from one."""
     mathmode: MathMode | None = None
-    """Its answer on this GPU."""
+    """Math mode of the operator on this GPU."""
     gpu_columns: Mapping[str, Any] = field(default_factory=dict)
-    """Of the result row: the name of the GPU and its values, where values vary in the experiment."""
+    """Columns of the result row: the name of the GPU and its values, where values vary in the experiment."""
 
     def row(self) -> Row:
         """The part of the result row that is known before prediction, with a time of 1 us."""
@@ -82,7 +82,7 @@ class Experiment:
     overrides: tuple[str, ...]
     content: ExperimentFile
     gpus: Mapping[str, ExperimentGpu]
-    """By label, in the order of the file."""
+    """GPUs by label, in the order of the file."""
 
     @property
     def specs(self) -> dict[str, Spec]:
@@ -136,14 +136,14 @@ class Experiment:
     def _resolved(self, where: str, mode: MathModeEntry, spec: Spec) -> _Type:
         """The data type that a framework's multiplication takes on a GPU."""
         try:
-            answer = resolve(mode.question(), spec.gpu)
+            math_mode = resolve(mode.operation(), spec.gpu)
         except MathModeError as error:
             raise self.file.error(where, str(error)) from None
-        if answer.kind != "matmul":
-            raise self.file.error(f"{where}.op", f"{answer.op} is not a matrix multiplication; name one")
-        if answer.conflicts or answer.path is None:
-            raise self.file.error(where, f"settings contradict each other: {answer.conflicts[0].says}")
-        return _Type(Dtype(answer.path), answer.accumulate or "", mode.name, answer)
+        if math_mode.kind != "matmul":
+            raise self.file.error(f"{where}.op", f"{math_mode.op} is not a matrix multiplication; name one")
+        if math_mode.conflicts or math_mode.path is None:
+            raise self.file.error(where, f"settings contradict each other: {math_mode.conflicts[0].says}")
+        return _Type(Dtype(math_mode.path), math_mode.accumulate or "", mode.name, math_mode)
 
     def output_files(self) -> tuple[str, ...]:
         """Names of the files besides the manifest; plots last, one file per page."""
@@ -179,10 +179,10 @@ class TrainingExperiment:
     content: TrainingFile
 
     @property
-    def figure(self) -> str:
+    def plot_file(self) -> str:
         """Name of the plot's file."""
         return f"{self.name}.png"
 
     def output_files(self) -> tuple[str, ...]:
         """Names of the files besides the manifest, plots last."""
-        return ("results.csv", "gradients.csv", self.figure)
+        return ("results.csv", "gradients.csv", self.plot_file)

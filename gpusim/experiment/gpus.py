@@ -25,11 +25,11 @@ class ExperimentGpu:
     entry: GpuEntry
     spec: Spec
     overrides: Mapping[str, Any]
-    """All values that are replaced, by key path."""
+    """Replaced values by key path."""
     values: Mapping[str, Any]
     """Value of each key path that varies in the experiment; empty text where the board has no such key."""
     varies: bool
-    """Whether it is one of several design points of its entry."""
+    """Whether its entry has several design points."""
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def _gpu(name: str, entry: GpuEntry, point: DesignPoint, varying: Sequence[str])
 
 
 def _factors(spec: Spec, entry: GpuEntry) -> list[Factor]:
-    """What varies besides the lists among the overrides."""
+    """Factors that vary besides the lists among the overrides."""
     factors: list[Factor] = [together(entry.zip)] if entry.zip else []
     if cube := entry.latin_hypercube:
         ranges = {key_path: Range(one.min, one.max, one.scale) for key_path, one in cube.ranges.items()}

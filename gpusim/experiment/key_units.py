@@ -30,7 +30,7 @@ UNITS = {
     "_s": "s",
     "stated_peaks": "TFLOP/s",
 }
-"""By what the keys of specs end in."""
+"""Units by the ending of keys of specs."""
 ACRONYMS = {
     "l2": "L2",
     "dram": "DRAM",

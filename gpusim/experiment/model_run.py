@@ -40,14 +40,16 @@ class Script(Part):
     items_of_update: NonNegativeInt = Field(
         default=0, description="items on all GPUs between two updates, of which it accumulates gradients"
     )
-    sums_each_pass: bool = Field(
-        default=False, description="sums gradients of several GPUs after each pass, not before updates alone"
+    allreduce_per_microbatch: bool = Field(
+        default=False,
+        description="all-reduces gradients after the backward pass of each microbatch, not of the last alone",
     )
-    delays_sums: bool = Field(
-        default=False, description="sums gradients of several GPUs after the backward pass, not beside it"
+    delay_allreduce: bool = Field(
+        default=False, description="all-reduces gradients after the backward pass, not while it runs"
     )
-    divides_sums: bool = Field(
-        default=False, description="divides sums of gradients of several GPUs in a kernel of its own, as apex does"
+    postdivide_gradients: bool = Field(
+        default=False,
+        description="divides all-reduced gradients by the number of GPUs in a kernel of its own, as apex does",
     )
     adds_gradients: bool = Field(default=False, description="never clears gradients, to which each pass adds its own")
     waits: bool = Field(default=False, description="for the end of each step")
@@ -104,9 +106,9 @@ class ModelRun(Part):
         """The step on a GPU, which names the node of several ones."""
         options = StepOptions(
             accumulation=self.passes,
-            sums_each_pass=self.script.sums_each_pass,
-            delays_sums=self.script.delays_sums,
-            divides_sums=self.script.divides_sums,
+            allreduce_per_microbatch=self.script.allreduce_per_microbatch,
+            delay_allreduce=self.script.delay_allreduce,
+            postdivide_gradients=self.script.postdivide_gradients,
             graphs=self.graphs,
             synchronised=self.waits,
             framework=self.script.container,

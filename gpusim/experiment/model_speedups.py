@@ -20,12 +20,12 @@ from gpusim.specs import Spec, load_spec
 
 
 def _twice(value: object) -> object:
-    """One precision as that of both GPUs."""
+    """Pair of precisions; a single one is that of both GPUs."""
     return (value, value) if isinstance(value, str) else value
 
 
 Precisions = Annotated[tuple[Precision, Precision], BeforeValidator(_twice)]
-"""Of the baseline, and of the other GPU."""
+"""Precision on the baseline, and on the other GPU."""
 Counts = Annotated[tuple[PositiveInt, ...], BeforeValidator(as_list), Field(min_length=1)]
 
 
@@ -94,7 +94,7 @@ class SpeedupCase:
     boards: tuple[str, str]
     """Names of the baseline and of the other GPU."""
     runs: tuple[ModelRun, ModelRun]
-    """On the baseline, and on the other GPU."""
+    """Runs on the baseline, and on the other GPU."""
 
     @property
     def gpus(self) -> int:
@@ -102,16 +102,16 @@ class SpeedupCase:
 
     @property
     def measured(self) -> StatedSpeedup | None:
-        """What was measured of it."""
+        """Speedup that was measured, if any."""
         return next(filter(self._is_of, self.model.measured), None)
 
     @property
     def claimed(self) -> StatedSpeedup | None:
-        """What a page states of it."""
+        """Speedup that a page states, if any."""
         return next(filter(self._is_of, self.model.claimed), None)
 
-    def _is_of(self, figure: StatedSpeedup) -> bool:
-        return (figure.precisions, figure.gpus) == (self.precisions, self.gpus)
+    def _is_of(self, stated: StatedSpeedup) -> bool:
+        return (stated.precisions, stated.gpus) == (self.precisions, self.gpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class ModelSpeedups:
     overrides: tuple[str, ...]
     content: ModelSpeedupsFile
     specs: Mapping[str, Spec]
-    """By the name that the file gives a GPU."""
+    """Specs by the name that the file gives a GPU."""
 
     def cases(self) -> Iterator[SpeedupCase]:
         """Every comparison, in the order of the file."""

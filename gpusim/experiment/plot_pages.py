@@ -42,7 +42,7 @@ OVER_VALUES = ("heat_map", "curves")
 """Kinds of plots over values of the spec."""
 
 
-class Group:
+class PanelRows:
     """Rows of one panel: a sweep over one size, or a list of shapes."""
 
     def __init__(self, name: str, rows: Sequence[Row]) -> None:
@@ -80,14 +80,14 @@ class Group:
         sizes = [self.size(one) for one in self.rows]
         return same and min(sizes) <= self.size(row) <= max(sizes)
 
-    def part(self, wanted: slice) -> Group:
+    def part(self, wanted: slice) -> PanelRows:
         """The shapes of a list on one page."""
-        part = Group(self.name, [row for place in list(places(self.rows))[wanted] for row in place])
+        part = PanelRows(self.name, [row for place in list(places(self.rows))[wanted] for row in place])
         part.axis = ""
         return part
 
 
-Band = list[Group]
+Band = list[PanelRows]
 """Panels side by side."""
 
 
@@ -135,13 +135,13 @@ def _bands(rows: Sequence[Row], series: int, *, paths: bool) -> Iterator[Band]:
                 yield from ([[group for group in part if group.rows] for part in parts] if len(parts) > 1 else [band])
 
 
-def _groups(rows: Sequence[Row], *, paths: bool) -> list[list[Group]]:
+def _groups(rows: Sequence[Row], *, paths: bool) -> list[list[PanelRows]]:
     """By group name, a group of rows per data type; with ``paths`` the type is the baseline's and not in the name."""
     found: dict[str, dict[str, list[Row]]] = {}
     for row in rows:
         found.setdefault(row["group"], {}).setdefault(requested_type(row), []).append(row)
     return [
-        [Group(name if paths else f"{asked}, {name}" if name else asked, own) for asked, own in by_type.items()]
+        [PanelRows(name if paths else f"{asked}, {name}" if name else asked, own) for asked, own in by_type.items()]
         for name, by_type in found.items()
     ]
 
@@ -158,8 +158,8 @@ def _even_parts(count: int, most: int) -> list[slice]:
 
 def ledger_pages(rows: Sequence[Row]) -> list[Sequence[Row]]:
     """The rows of a stall plot, page by page; a closed-form bound has no ledger."""
-    played = [row for row in rows if row["detail"] != "bound"]
-    return [played[part] for part in _even_parts(len(played), LEDGERS_PER_PAGE)]
+    simulated = [row for row in rows if row["detail"] != "bound"]
+    return [simulated[part] for part in _even_parts(len(simulated), LEDGERS_PER_PAGE)]
 
 
 def heat_map_pages(rows: Sequence[Row]) -> list[list[tuple[str, list[Row]]]]:
@@ -241,10 +241,10 @@ def _nothing_to_draw(plot: PlotEntry, rows: Sequence[Row]) -> str:
             remedy = "add a GPU, or a data type and 'baseline_dtype'"
             if len({row["gpu"] for row in rows}) > 1:
                 remedy = "give it the same data types as another GPU"
-            return f"no other GPU runs the products of {plot.over}; {remedy}"
+            return f"no other GPU runs the GEMMs of {plot.over}; {remedy}"
         case "sparse_speedup":
             return "a sparse speedup needs both; write sparsity: [dense, '2:4']"
         case "stalls":
             return "a closed-form bound has no stall ledger; write detail: sampled or full"
         case _:
-            return "no GPU runs any of the products; change 'dtypes'"
+            return "no GPU runs any of the GEMMs; change 'dtypes'"

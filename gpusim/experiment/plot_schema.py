@@ -17,7 +17,7 @@ Metric = Literal[
     "time_us", "tflops", "pct_of_peak", "l2_hit_fraction", "dram_bytes", "energy_mj", "power_w", "clock_mhz"
 ]
 ADDITIVE = ("time_us", "dram_bytes", "energy_mj")
-"""Metrics of which several products have a sum."""
+"""Metrics of which several GEMMs have a sum."""
 FORMATS = ("png", "svg", "pdf")
 MAX_LINES = 7
 """Dash patterns that can be distinguished."""
@@ -52,7 +52,7 @@ class ReferenceLine(Part):
 
 
 class PlotEntry(Part):
-    """One plot."""
+    """Entry of a plot."""
 
     kind: PlotKind = Field(description="what is drawn")
     file: str = Field(
@@ -72,7 +72,7 @@ class PlotEntry(Part):
     y: str = Field(default="", description="heat_map: key path of the spec's value along the vertical axis")
     series: str = Field(default="", description="curves: key path of the spec's value that has a curve each")
     metric: Metric = Field(default="time_us", description="heat_map, curves: column of the results")
-    total: bool = Field(default=False, description="heat_map, curves: the sum over the products of each group")
+    total: bool = Field(default=False, description="heat_map, curves: the sum over the GEMMs of each group")
 
     @field_validator("file")
     @classmethod
@@ -88,7 +88,7 @@ class PlotEntry(Part):
             if getattr(self, key) and self.kind != "speedup":
                 raise ValueError(f"'{key}' belongs to a plot of kind speedup, this one is {self.kind}; remove it")
         if self.total and self.metric not in ADDITIVE:
-            raise ValueError(f"products have no total {self.metric}; use one of {', '.join(ADDITIVE)}")
+            raise ValueError(f"GEMMs have no total {self.metric}; use one of {', '.join(ADDITIVE)}")
         return self
 
     @model_validator(mode="after")

@@ -14,8 +14,8 @@ from pydantic import BaseModel, BeforeValidator, Field, PositiveInt, model_valid
 
 from gpusim.experiment.plot_schema import PlotEntry, ReferenceLine
 from gpusim.files.checked_document import Part
-from gpusim.mathmode.resolve import Question
-from gpusim.numerics.training import Scaler, Task, TrainingRun
+from gpusim.mathmode.resolve import FrameworkOperation
+from gpusim.numerics.training import Scaler, TrainingRun, TrainingTask
 from gpusim.record import Title, Version, as_list
 from gpusim.specs.design_points import MOST_POINTS
 from gpusim.workloads.conditions import Operands
@@ -80,9 +80,9 @@ class MathModeEntry(Part):
         """Name in tables and plots."""
         return self.label or f"{self.dtype} in {self.framework} {self.version}"
 
-    def question(self) -> Question:
+    def operation(self) -> FrameworkOperation:
         settings, environment = ({key: str(value) for key, value in one.items()} for one in (self.set, self.env))
-        return Question(self.framework, self.version, self.op, self.dtype, settings, environment)
+        return FrameworkOperation(self.framework, self.version, self.op, self.dtype, settings, environment)
 
 
 MathModes = Annotated[tuple[MathModeEntry, ...], BeforeValidator(as_list), Field(min_length=1)]
@@ -112,7 +112,7 @@ class GemmCases(Part):
         return self
 
     def shapes(self) -> Iterator[tuple[int, int, int, int]]:
-        """Each (batch, m, n, k)."""
+        """Shapes as (batch, m, n, k)."""
         if self.square is not None:
             yield from ((batch, size, size, size) for batch in self.batch for size in self.square)
         else:
@@ -184,7 +184,7 @@ class TrainingFile(Part):
 
     title: Title
     question: str = ""
-    training: Task
+    training: TrainingTask
     runs: Annotated[tuple[TrainingRun, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
@@ -205,7 +205,7 @@ PARTS: Mapping[str, type[BaseModel]] = {
     "plots": PlotEntry,
     "measured": Overlay,
     "lines": ReferenceLine,
-    "training": Task,
+    "training": TrainingTask,
     "runs": TrainingRun,
     "loss_scale": Scaler,
 }

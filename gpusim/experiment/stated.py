@@ -1,4 +1,4 @@
-"""Figures that others state: a number or a range, and where it was published or measured."""
+"""Values that others state: a number or a range, and where it was published or measured."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pydantic import BeforeValidator, model_validator
 from gpusim.files.checked_document import Part
 
 
-class Stated(Part):
-    """A figure, or the range that several figures span; without one of its ends, all values on that side meet it."""
+class StatedRange(Part):
+    """A value, or the range that several values span; without one of its ends, all values on that side meet it."""
 
     low: float | None = None
     high: float | None = None
 
     @model_validator(mode="after")
-    def _in_order(self) -> Stated:
+    def _in_order(self) -> StatedRange:
         if self.low is None and self.high is None:
             raise ValueError("give a number, or low, high or both")
         if self.low is not None and self.high is not None and self.low > self.high:
@@ -43,11 +43,11 @@ def _as_range(value: object) -> object:
     return {"low": value, "high": value} if isinstance(value, int | float) else value
 
 
-Figure = Annotated[Stated, BeforeValidator(_as_range)]
+StatedValue = Annotated[StatedRange, BeforeValidator(_as_range)]
 
 
-class SourcedFigure(Part):
-    """A figure and where it stands."""
+class SourcedValue(Part):
+    """A stated value and its source."""
 
-    value: Figure
+    value: StatedValue
     source: str

@@ -15,20 +15,20 @@ GPU_NAME = "gpu_name"
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """One value of a plot."""
+    """Value of a plot."""
 
     x: float
     other: float
     """On the other axis of a heat map, or what tells curves apart; 0 where nothing does."""
     metric: float
     gpu: str
-    products: int = 1
+    gemms: int = 1
     """How many are added up."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValuePanel:
-    """One panel: a board with some of its values varied, and a product or a group of products."""
+    """One panel: a board with some of its values varied, and a GEMM or a group of GEMMs."""
 
     title: str
     dots: Sequence[Dot]
@@ -50,25 +50,25 @@ def value_panels(plot: PlotEntry, rows: Sequence[Row]) -> list[ValuePanel]:
 
 
 def _added(total: Dot, dot: Dot) -> Dot:
-    return replace(total, metric=total.metric + dot.metric, products=total.products + 1)
+    return replace(total, metric=total.metric + dot.metric, gemms=total.gemms + 1)
 
 
 def _whole(dots: Sequence[Dot]) -> list[Dot]:
-    """Without the totals that lack a product, which failed on that GPU."""
-    most = max(dot.products for dot in dots)
-    return [dot for dot in dots if dot.products == most]
+    """Without the totals that lack a GEMM, which failed on that GPU."""
+    most = max(dot.gemms for dot in dots)
+    return [dot for dot in dots if dot.gemms == most]
 
 
 def _words(plot: PlotEntry, row: Row) -> tuple[str, ...]:
-    """What a row shares with the others of its panel: product, type, name of the GPU and conditions."""
+    """What a row shares with the others of its panel: GEMM, type, name of the GPU and conditions."""
     conditions = (f"L2 {row[name]}" if name == "l2" else str(row[name]) for name in VARIANTS)
     return (_product(plot, row), requested_type(row), str(row[GPU_NAME]), *conditions)
 
 
 def _title(words: Sequence[str], alike: Sequence[bool]) -> str:
-    """The product, and what differs between the panels."""
-    product, *others = words
-    return ", ".join(filter(None, [product, *(word for word, same in zip(others, alike[1:], strict=True) if not same)]))
+    """The GEMM, and what differs between the panels."""
+    gemm, *others = words
+    return ", ".join(filter(None, [gemm, *(word for word, same in zip(others, alike[1:], strict=True) if not same)]))
 
 
 def panel_problem(plot: PlotEntry, rows: Sequence[Row], varying: Sequence[str]) -> str:
@@ -92,7 +92,7 @@ def panel_problem(plot: PlotEntry, rows: Sequence[Row], varying: Sequence[str]) 
 
 
 def _product(plot: PlotEntry, row: Row) -> str:
-    """Name of what a dot is the time of: a group of products, or one."""
+    """Name of the GEMM, or of the group of GEMMs, that a dot is the time of."""
     if plot.total:
         return str(row["group"])
     batch, *mnk = (row[axis] for axis in SHAPE)

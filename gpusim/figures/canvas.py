@@ -121,7 +121,7 @@ class Canvas:
         return self.figure
 
     def _tracks(self, axis: str, before: str, size: str, after: str) -> tuple[list[float], list[float], list[float]]:
-        """Of each column, or row: the widest margin before, the size, and the widest margin after its panels."""
+        """Widest margin before, size, and widest margin after the panels of each column, or row."""
         count = 1 + max(getattr(panel, axis) for panel in self._panels)
         own = [[panel for panel in self._panels if getattr(panel, axis) == index] for index in range(count)]
         return (

@@ -51,7 +51,7 @@ def draw_sparse_speedup(title: str, rows: Sequence[Row]) -> list[Figure]:
         canvas.figure.colorbar(scale, cax=bar, extend="max" if beyond else "neither")
         ticks.set_ticks(bar.yaxis, [0.0, 0.5, 1.0, 1.5, 2.0], ticks.number)
         bar.set_ylabel("dense time / 2:4 time")
-        subtitle = f"Simulated time of the dense product / simulated time of the 2:4 one, {conditions(rows)}"
+        subtitle = f"Simulated time of the dense GEMM / simulated time of the 2:4 one, {conditions(rows)}"
         figures.append(canvas.finish(Caption(page_title(title, number, len(pages)), subtitle)))
     return figures
 

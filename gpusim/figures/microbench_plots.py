@@ -55,9 +55,7 @@ def draw_curves(panels: Sequence[CurvePanel], title: str, path: Path) -> None:
         entries: list[Entry] = [(line, "predicted")]
         if any(point.published is not None for panel in panels for point in panel.points):
             entries.append((Line2D([], [], **{**look(0), **HOLLOW, "markersize": 5}), "published"))
-        save(
-            canvas.finish(Caption(title, "Each benchmark played as a program on the simulated machine", entries)), path
-        )
+        save(canvas.finish(Caption(title, "Each benchmark simulated as a program on the GPU", entries)), path)
 
 
 def _draw(ax: Axes, panel: CurvePanel, shown: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from gpusim.experiment.comparison import Row, shape, with_series
-from gpusim.experiment.plot_pages import Band, Group, band_pages, places, speedup_rows
+from gpusim.experiment.plot_pages import Band, PanelRows, band_pages, places, speedup_rows
 from gpusim.experiment.plot_schema import PlotEntry, ReferenceLine
 from gpusim.figures import ticks
 from gpusim.figures.canvas import Canvas, Caption, Entry, page_title
@@ -65,9 +65,9 @@ class _Plot:
 
 
 def draw_time(title: str, rows: Sequence[Row], measured: Sequence[Row], notes: Sequence[str]) -> list[Figure]:
-    """Time of every product."""
+    """Time of every GEMM."""
     rows = with_series(rows)
-    subtitle = f"Simulated time of a product, {conditions(rows)}"
+    subtitle = f"Simulated time of a GEMM, {conditions(rows)}"
     return _draw(rows, _names(rows), measured, TIME, (), Caption(title, subtitle, notes=notes))
 
 
@@ -145,12 +145,12 @@ def _page(
     return canvas.finish(Caption(caption.title, subtitle, entries, caption.notes if any_seen else ()))
 
 
-def _lines_of(plot: _Plot, group: Group) -> list[ReferenceLine]:
+def _lines_of(plot: _Plot, group: PanelRows) -> list[ReferenceLine]:
     """The reference lines that hold for the data types of a panel."""
     return [one for one in plot.lines if one.dtypes is None or set(one.dtypes) & set(group.dtypes.values())]
 
 
-def _reference_lines(ax: Axes, plot: _Plot, group: Group, lines: Sequence[ReferenceLine], baseline: str) -> None:
+def _reference_lines(ax: Axes, plot: _Plot, group: PanelRows, lines: Sequence[ReferenceLine], baseline: str) -> None:
     """Across the values of a panel: the time of the baseline, and ratios to compare with."""
     draw_line = ax.axhline if group.axis else ax.axvline
     if baseline:
@@ -160,7 +160,7 @@ def _reference_lines(ax: Axes, plot: _Plot, group: Group, lines: Sequence[Refere
 
 
 def _page_entries(
-    plot: _Plot, own: Sequence[str], groups: Sequence[Group], baseline: str, *, any_seen: bool
+    plot: _Plot, own: Sequence[str], groups: Sequence[PanelRows], baseline: str, *, any_seen: bool
 ) -> list[Entry]:
     """The legend of a picture: series, measured runs, and lines of its panels."""
     bars = not plot.of.logarithmic and any(not group.axis for group in groups)
@@ -198,8 +198,8 @@ def _bar_look(index: int) -> dict[str, Any]:
     return {"facecolor": COLOURS[index % 8], "hatch": hatch(index), "edgecolor": "white", "linewidth": 0.0}
 
 
-def _limit(ax: Axes, of: Quantity, group: Group, values: Sequence[float], lines: Sequence[ReferenceLine]) -> None:
-    """Ends and ticks of the axis of the values; room for figures at the ends of bars."""
+def _limit(ax: Axes, of: Quantity, group: PanelRows, values: Sequence[float], lines: Sequence[ReferenceLine]) -> None:
+    """Ends and ticks of the axis of the values; room for numbers at the ends of bars."""
     axis = ax.yaxis if group.axis else ax.xaxis
     if of.logarithmic:
         low, high = min(values) / 1.5, max(values) * (1.5 if group.axis else 1.5 * (max(values) / min(values)) ** 0.25)
@@ -216,7 +216,7 @@ def _axis_label(label: str, length_in: float) -> str:
     return wrapped(label, length_in, 9.0)
 
 
-def _curves(ax: Axes, plot: _Plot, group: Group, seen: Sequence[Row]) -> None:
+def _curves(ax: Axes, plot: _Plot, group: PanelRows, seen: Sequence[Row]) -> None:
     """A sweep: one curve per series, measured runs as hollow markers."""
     ax.set_xscale("log")
     if plot.of.logarithmic:
@@ -236,7 +236,7 @@ def _curves(ax: Axes, plot: _Plot, group: Group, seen: Sequence[Row]) -> None:
     ax.set_xlabel(group.axis)
 
 
-def _list(ax: Axes, plot: _Plot, group: Group, seen: Sequence[Row], present: Sequence[str], *, named: bool) -> None:
+def _list(ax: Axes, plot: _Plot, group: PanelRows, seen: Sequence[Row], present: Sequence[str], *, named: bool) -> None:
     """A list of shapes, a lane per series: bars from zero, or dots where the axis has no zero, with their values."""
     if plot.of.logarithmic:
         ax.set_xscale("log")
@@ -269,7 +269,7 @@ def _list(ax: Axes, plot: _Plot, group: Group, seen: Sequence[Row], present: Seq
 
 
 def _value(ax: Axes, right_of: float, height: float, text: str) -> None:
-    """A figure beside its bar or dot, to the right of the measured runs."""
+    """A number beside its bar or dot, to the right of the measured runs."""
     place: dict[str, Any] = {"xytext": (5, 0), "textcoords": "offset points", "va": "center_baseline"}
     backdrop = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
     ax.annotate(text, (right_of, height), **place, fontsize=VALUE_SIZE, annotation_clip=False, bbox=backdrop)
@@ -281,7 +281,7 @@ def _name(row: Mapping[str, Any]) -> str:
     return f"{row['label']}, {size}" if row["label"] else size
 
 
-def _list_height(groups: Sequence[Group], series: int) -> float:
+def _list_height(groups: Sequence[PanelRows], series: int) -> float:
     """Height of lists side by side: a lane per series, and room for the longest name."""
     at_places = [places(group.rows) for group in groups]
     named = [wrapped(_name(rows[0]), NAME_IN, NAME_SIZE) for rows in at_places[0]]

@@ -48,14 +48,14 @@ MAP_IN = (2.6, 1.6)
 """Smallest map."""
 BAR_IN = 0.14
 MOST_CELLS = 24
-"""On an axis of a map with a figure in each cell."""
+"""On an axis of a map with a number in each cell."""
 CELL_SIZE, TICK_SIZE = 7.5, 8.0
 LOG_RATIO = 4.0
 """Values whose largest is this many times the smallest lie on a logarithmic axis."""
 
 
 def draw_over_values(plot: PlotEntry, title: str, rows: Sequence[Row]) -> list[Figure]:
-    """A panel per product, or per group with their total; one figure per page."""
+    """A panel per GEMM, or per group with their total; one figure per page."""
     scale = SCALES.get(plot.metric, 1.0)
     pages = value_pages(plot, [{**row, plot.metric: row[plot.metric] * scale} for row in rows])
     draw = _curves_page if plot.kind == "curves" else _maps_page
@@ -103,7 +103,7 @@ def _scale(dots: Sequence[Dot]) -> Normalize:
 
 
 def _cells(ax: Axes, dots: Sequence[Dot], xs: Sequence[float], ys: Sequence[float], scale: Normalize) -> None:
-    """A cell for each pair of values, with its figure where there are not too many."""
+    """A cell for each pair of values, with its number where there are not too many."""
     values = np.full((len(ys), len(xs)), math.nan)
     for dot in dots:
         values[ys.index(dot.other), xs.index(dot.x)] = dot.metric

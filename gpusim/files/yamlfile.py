@@ -73,7 +73,7 @@ class YamlFile:
     data: Any
     lines: Mapping[str, int]
     sha256: str
-    """Of the bytes of the file."""
+    """SHA-256 of the bytes of the file."""
 
     def line(self, key_path: str) -> int:
         """Line of a key path, or of its nearest parent that is in the file."""

@@ -42,7 +42,7 @@ class MathModeError(InputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class FrameworkOperation:
     """An operation of a framework, with the settings of its user."""
 
     framework: str
@@ -87,7 +87,7 @@ class Overridden:
 
 @dataclass(frozen=True, slots=True)
 class MathMode:
-    """The answer. ``path``, ``unit`` and ``accumulate`` are None where contradicting settings leave them open."""
+    """Math mode of an operation; ``path``, ``unit`` and ``accumulate`` are None where settings contradict."""
 
     framework: str
     version: str
@@ -101,7 +101,7 @@ class MathMode:
     path: str | None
     unit: str | None
     accumulate: str | None
-    """None for elementwise operations too."""
+    """Format of the accumulators; None for elementwise operations too."""
     rule: str
     """The rule that decided the path, or the unit where the path is the tensors' type."""
     says: str
@@ -114,7 +114,7 @@ class MathMode:
     conflicts: tuple[AppliedRule, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """As ``--format json`` prints it."""
+        """JSON object that ``--format json`` prints."""
         return asdict(self)
 
 
@@ -154,19 +154,19 @@ class _State:
                 self.settle(what, value, rule)
 
 
-def resolve(question: Question, gpu: Gpu) -> MathMode:
+def resolve(operation: FrameworkOperation, gpu: Gpu) -> MathMode:
     """Apply the rules of the framework, then those of the hardware.
 
     Raises:
         MathModeError: an unknown framework, version, operation, type, setting or value, or a type that the
             GPU cannot multiply; the text names the nearest known ones.
     """
-    book, hardware = load_rulebook(_framework(question.framework)), load_rulebook(HARDWARE)
-    version = _version("--version", question.version)
+    book, hardware = load_rulebook(_framework(operation.framework)), load_rulebook(HARDWARE)
+    version = _version("--version", operation.version)
     asked = _Names(book, version)
-    settings = asked.chosen("--set", question.settings, book.settings | hardware.settings)
-    environment = asked.chosen("--env", question.environment, book.environment | hardware.environment)
-    op = _operation(question.op, book)
+    settings = asked.chosen("--set", operation.settings, book.settings | hardware.settings)
+    environment = asked.chosen("--env", operation.environment, book.environment | hardware.environment)
+    op = _operation(operation.op, book)
     kind = _kind(op, book)
     library = _library(kind, book, hardware, version, settings)
     facts = Facts(
@@ -176,7 +176,7 @@ def resolve(question: Question, gpu: Gpu) -> MathMode:
         library_version=library.version,
         kind=kind,
         listed=frozenset(name for name, operations in book.lists.items() if op in operations.ops),
-        dtype=_dtype(question.dtype),
+        dtype=_dtype(operation.dtype),
         settings=settings,
         environment=environment,
         on_tensor_cores=_multiplies(gpu, "tensor"),
@@ -192,7 +192,7 @@ def resolve(question: Question, gpu: Gpu) -> MathMode:
         settled = dict.fromkeys(settled)
     return MathMode(
         framework=book.framework,
-        version=question.version,
+        version=operation.version,
         op=op,
         kind=kind,
         dtype=facts.dtype,

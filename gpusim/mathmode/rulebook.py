@@ -92,7 +92,7 @@ class Then(_Frozen):
 
 
 class Rule(_Frozen):
-    """One rule with its source."""
+    """Rule of a math mode with its source."""
 
     id: str
     when: When
@@ -129,7 +129,7 @@ class BundledLibrary(_Frozen):
 
 
 class Rulebook(_Frozen):
-    """One YAML file."""
+    """Rules of a YAML file."""
 
     sources: dict[str, str]
     rules: tuple[Rule, ...]
@@ -167,7 +167,7 @@ class Rulebook(_Frozen):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Inputs of the conditions: the question, the GPU, and the values decided so far."""
+    """Inputs of the conditions: the operation, the GPU, and the values decided so far."""
 
     version: Version
     compute_capability: str

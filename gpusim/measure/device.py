@@ -86,7 +86,7 @@ class ProfiledKernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SensorReading:
     """One sample of the card's sensors."""
 
     at_s: float
@@ -113,7 +113,7 @@ class MicroResult:
 class Telemetry(Protocol):
     """Sensors sampled in the background during a run."""
 
-    def readings(self, since_s: float) -> Sequence[Reading]:
+    def readings(self, since_s: float) -> Sequence[SensorReading]:
         """Samples taken since a ``time.monotonic``."""
 
 

@@ -35,7 +35,7 @@ class PtxInstruction:
     result: tuple[str, int]
     """Constraint letter and number of the accumulator registers (``f`` FP32, ``r`` 32 bits, ``d`` FP64)."""
     operands: tuple[tuple[str, int], ...] = ()
-    """The same for A and B in registers; empty for a warpgroup's descriptors."""
+    """Constraint letter and number of the registers of A and B; empty for a warpgroup's descriptors."""
     suffix: str = ""
     """Operands after the accumulator input."""
     until: tuple[int, int] = (99, 0)
@@ -139,7 +139,7 @@ _TYPES = {"f": "float", "d": "double", "r": "unsigned"}
 
 
 @dataclass(frozen=True, slots=True)
-class Benchmark:
+class InstructionBenchmark:
     """Source and launch of one microbenchmark; its kernel is called ``bench(rounds, zero, elapsed_cycles, sink)``."""
 
     source: str
@@ -149,17 +149,17 @@ class Benchmark:
     """Instructions on one sub-partition (on the SM for wgmma), by which the elapsed cycles are divided."""
 
 
-def benchmark(instruction: PtxInstruction, *, latency: bool) -> Benchmark:
+def benchmark(instruction: PtxInstruction, *, latency: bool) -> InstructionBenchmark:
     """The program that measures an instruction's latency, or the interval at which it issues."""
     if instruction.warpgroup:
         threads = WARPGROUP_THREADS if latency else INTERVAL_THREADS
         turns = UNROLL * (1 if latency else WARPGROUP_BATCH * threads // WARPGROUP_THREADS)
-        return Benchmark(_warpgroup_source(instruction, latency), threads, OPERAND_TILES_BYTES, turns)
+        return InstructionBenchmark(_warpgroup_source(instruction, latency), threads, OPERAND_TILES_BYTES, turns)
     chains = 1 if latency else CHAINS
     threads = 32 if latency else INTERVAL_THREADS
     warps_per_sub_partition = 1 if latency else INTERVAL_THREADS // 32 // 4
     turns = UNROLL * chains * warps_per_sub_partition
-    return Benchmark(_warp_source(instruction, chains), threads, 0, turns)
+    return InstructionBenchmark(_warp_source(instruction, chains), threads, 0, turns)
 
 
 def _warp_source(instruction: PtxInstruction, chains: int) -> str:

@@ -35,7 +35,7 @@ def _names(call: Sequence[Event]) -> tuple[str, ...]:
 
 
 def _kernel(path: Path, events: Sequence[Event]) -> ProfiledKernel:
-    """One kernel of the operator, combined over the calls."""
+    """Kernel of the operator, combined over the calls."""
     last = kernel_of(path, events[-1])
     return ProfiledKernel(
         name=last.name,

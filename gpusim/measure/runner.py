@@ -23,7 +23,7 @@ from gpusim.measure.device import (
     DeviceLostError,
     Prepared,
     ProfiledKernel,
-    Reading,
+    SensorReading,
     Telemetry,
     UnavailableError,
 )
@@ -84,7 +84,7 @@ class _Sample:
 
     times_us: Sequence[float]
     launches: int
-    readings: Sequence[Reading]
+    readings: Sequence[SensorReading]
 
 
 def estimate_s(item: Item | Microbenchmark) -> float:
@@ -301,7 +301,7 @@ def _kernel_columns(kernels: Sequence[ProfiledKernel]) -> dict[str, Any]:
     }
 
 
-def _sensor_columns(readings: Sequence[Reading]) -> dict[str, Any]:
+def _sensor_columns(readings: Sequence[SensorReading]) -> dict[str, Any]:
     """Medians of clock, power and temperature, and all clock throttle reasons."""
     if not readings:
         return {}
@@ -313,7 +313,7 @@ def _sensor_columns(readings: Sequence[Reading]) -> dict[str, Any]:
     }
 
 
-def _energy_mj(readings: Sequence[Reading], time_us: float) -> float | str:
+def _energy_mj(readings: Sequence[SensorReading], time_us: float) -> float | str:
     """Energy of one launch [mJ]: the increment of the card's counter, divided by time."""
     counted = [reading for reading in readings if reading.energy_mj is not None]
     if len(counted) < 2 or counted[-1].at_s <= counted[0].at_s:

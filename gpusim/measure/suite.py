@@ -77,7 +77,7 @@ class GemmEntry(_Replayed):
         if "2:4" in self.sparsity and (self.op != "gemm" or self.layout != "tn" or self.batch != (1,)):
             raise ValueError("2:4 is measured as 'op: gemm' with layout tn and batch 1: its A is the sparse operand")
         if self.op != "bmm" and self.batch != (1,):
-            raise ValueError("several products at once are 'op: bmm'")
+            raise ValueError("several GEMMs at once are 'op: bmm'")
         if self.bias and self.op != "linear":
             raise ValueError("a bias is added by 'op: linear'")
         return self

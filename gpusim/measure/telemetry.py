@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from gpusim.measure.device import Reading
+from gpusim.measure.device import SensorReading
 
 try:
     import pynvml
@@ -67,14 +67,14 @@ class Sensors:
             "max_memory_clock_mhz": str(memory_mhz or "unknown"),
         }
 
-    def read(self) -> Reading | None:
-        """One sample; None where there are no sensors."""
+    def read(self) -> SensorReading | None:
+        """Sample of clock, power and temperature; None without sensors."""
         if self._handle is None:
             return None
         clock = self._asked(pynvml.nvmlDeviceGetClockInfo, self._handle, pynvml.NVML_CLOCK_SM)
         temperature = self._asked(pynvml.nvmlDeviceGetTemperature, self._handle, pynvml.NVML_TEMPERATURE_GPU)
         energy = self._asked(pynvml.nvmlDeviceGetTotalEnergyConsumption, self._handle)
-        return Reading(
+        return SensorReading(
             at_s=time.monotonic(),
             clock_mhz=float(clock or 0),
             power_w=self._power_w(),
@@ -122,9 +122,9 @@ def _handle_of(uuid: str) -> Any:
 class SensorRecorder:
     """Samples of the sensors, taken in a thread while the context is open."""
 
-    def __init__(self, read: Callable[[], Reading | None]) -> None:
+    def __init__(self, read: Callable[[], SensorReading | None]) -> None:
         self._read = read
-        self._samples: list[Reading] = []
+        self._samples: list[SensorReading] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
 
@@ -136,7 +136,7 @@ class SensorRecorder:
         self._stop.set()
         self._thread.join()
 
-    def readings(self, since_s: float) -> Sequence[Reading]:
+    def readings(self, since_s: float) -> Sequence[SensorReading]:
         """Samples taken since a ``time.monotonic``; older ones are dropped."""
         kept = [sample for sample in list(self._samples) if sample.at_s >= since_s]
         del self._samples[: max(0, len(self._samples) - len(kept) - 1)]

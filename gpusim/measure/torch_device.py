@@ -39,7 +39,7 @@ from gpusim.workloads.operators import Operator
 COLD_FOOTPRINT = 2
 """Rotating operands cover this many times the L2 before one is reused."""
 FLUSH_FOOTPRINT = 4
-"""The same for the data read before a replay whose operands are too small to rotate."""
+"""Data read before a replay whose operands are too small to rotate, as a multiple of the L2."""
 WARM_UP_CALLS = 3
 REASON_CHARACTERS = 300
 """Longest reason taken from an error [characters]: PyTorch lists all of its backends."""
@@ -86,7 +86,7 @@ class TorchDevice:
 
     @property
     def identity(self) -> Identity:
-        """What is measured."""
+        """Names and versions of the device and its software."""
         return self._identity
 
     @contextmanager
@@ -152,7 +152,7 @@ class TorchDevice:
 
 
 class TorchOperator:
-    """One operator with its operand sets."""
+    """Operator with its sets of operands."""
 
     def __init__(
         self,

@@ -44,9 +44,9 @@ def call_of(operator: Operator, device: str) -> OperatorCall:
     """
     match operator:
         case Gemm(b_dtype=Dtype()):
-            raise UnavailableError("PyTorch has no product of two data types")
+            raise UnavailableError("PyTorch has no GEMM of two data types")
         case Gemm(reads_c=True):
-            raise UnavailableError("products that add to C are not measured")
+            raise UnavailableError("GEMMs that add to C are not measured")
         case Gemm(sparsity="2:4"):
             return _sparse_gemm(operator, device)
         case Gemm():
@@ -110,12 +110,12 @@ def _unavailable(operator: Operator) -> UnavailableError:
 
 
 def _dense_gemm(gemm: Gemm, device: str) -> OperatorCall:
-    """C row-major as in frameworks; a BLAS ``gemm`` is column-major, the transposed product in row-major."""
+    """C row-major as in frameworks; a BLAS ``gemm`` is column-major, the transposed GEMM in row-major."""
     rows, columns = (gemm.n, gemm.m) if gemm.order == "column" else (gemm.m, gemm.n)
     batch = (gemm.batch,) if gemm.op == "bmm" else ()
     if batch or gemm.bias:
         _refuse_narrow(gemm)
-    # BLAS's A, whose letter is the layout's first, is the right-hand operand of a product in rows.
+    # BLAS's A, whose letter is the layout's first, is the right-hand operand of a GEMM in rows.
     right_transposed, left_transposed = (letter == "t" for letter in gemm.layout)
     left = (*batch, gemm.k, rows) if left_transposed else (*batch, rows, gemm.k)
     right = (*batch, columns, gemm.k) if right_transposed else (*batch, gemm.k, columns)
@@ -193,7 +193,7 @@ def _searched(compressed: TorchTensor, b: TorchTensor, result_kind: Any) -> tupl
 
 
 def _sparse_gemm_without_cusparselt(gemm: Gemm, device: str) -> OperatorCall:
-    """The same with PyTorch's CUTLASS kernels."""
+    """A 2:4 sparse GEMM by PyTorch's CUTLASS kernels."""
     if not hasattr(torch.sparse, "to_sparse_semi_structured"):
         raise UnavailableError("this PyTorch has neither cuSPARSELt nor semi-structured tensors")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from packaging.version import Version
 
 from gpusim.hardware.gpu import Gpu
-from gpusim.mathmode.resolve import Question, resolve
+from gpusim.mathmode.resolve import FrameworkOperation, resolve
 from gpusim.models.policy import Policy, PolicyError
 from gpusim.numbers.formats import Dtype
 
@@ -71,13 +71,13 @@ class Arithmetic:
         policy = self.policy
         if policy.precision == "int8" and operation in _QUANTISED:
             return Dtype.INT8, Dtype.INT8
-        question = Question(policy.framework, policy.version, operation, self.held_in.value, _settings(policy))
-        answer = resolve(question, self.gpu)
-        if answer.path is None:
-            raise PolicyError(f"{policy.precision} on {self.gpu.name}: {answer.conflicts[0].says}")
-        if policy.precision == "tf32" and answer.kind in _PRODUCTS and answer.path != "tf32":
-            raise PolicyError(f"tf32 on {self.gpu.name}: {answer.decided['path'].says}; choose fp32")
-        return (Dtype(answer.path) if "type" in answer.decided else None), Dtype(answer.path)
+        called = FrameworkOperation(policy.framework, policy.version, operation, self.held_in.value, _settings(policy))
+        mode = resolve(called, self.gpu)
+        if mode.path is None:
+            raise PolicyError(f"{policy.precision} on {self.gpu.name}: {mode.conflicts[0].says}")
+        if policy.precision == "tf32" and mode.kind in _PRODUCTS and mode.path != "tf32":
+            raise PolicyError(f"tf32 on {self.gpu.name}: {mode.decided['path'].says}; choose fp32")
+        return (Dtype(mode.path) if "type" in mode.decided else None), Dtype(mode.path)
 
 
 def _settings(policy: Policy) -> Mapping[str, str]:

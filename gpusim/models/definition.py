@@ -19,7 +19,7 @@ LayerEntry = dict[str, Any]
 
 
 class Published(Part):
-    """A figure that others state of the model, which tests compare with."""
+    """A value that others state of the model, which tests compare with."""
 
     value: float
     source: str
@@ -76,7 +76,7 @@ class ModelFile(Part):
     blocks: dict[str, Block] = Field(default={})
     layers: list[LayerEntry] = Field(min_length=1)
     decoding: Decoding | None = Field(default=None)
-    """Of a model of translation in inference."""
+    """How a translation model decodes in inference."""
     published: dict[str, Published] = Field(default={})
 
 

@@ -20,7 +20,7 @@ class Node:
     inputs: tuple[str, ...]
     """Names of nodes or of inputs of the graph."""
     shapes: tuple[Shape, ...]
-    """Of the inputs."""
+    """Shapes of the inputs, in their order."""
     result: Shape
     weights: Mapping[str, Shape]
     """Its own trainable tensors, by name: those that it does not share."""
@@ -42,7 +42,7 @@ class Graph:
 
     name: str
     item: str
-    """What throughput counts: ``img``, ``seq`` or ``tok``."""
+    """Unit that throughput counts: ``img``, ``seq`` or ``tok``."""
     items: int
     """How many a pass takes."""
     sizes: Mapping[str, int]
@@ -50,7 +50,7 @@ class Graph:
     inputs: Mapping[str, Shape]
     nodes: tuple[Node, ...]
     optimizer: Optimizer = "adam"
-    """What it is trained with."""
+    """Optimizer that trains the model."""
     clipping: Clipping = "none"
     """How its training bounds gradients."""
     counted_loss: bool = False
@@ -65,5 +65,5 @@ class Graph:
 
     @property
     def flops(self) -> int:
-        """Of the forward pass: two for each multiply-add of convolutions and matrix products, as usually published."""
+        """FLOP of the forward pass, as usually published: two for each multiply-add of convolutions and GEMMs."""
         return 2 * sum(node.multiply_adds for node in self.nodes)

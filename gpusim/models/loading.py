@@ -126,12 +126,12 @@ def unused_name(name: str, taken: Container[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What names mean where a layer stands."""
+    """Meaning of names at the place of a layer."""
 
     path: str
-    """Of the nodes, with a dot at the end unless empty."""
+    """Prefix of the names of nodes, with a dot at the end unless empty."""
     key_path: str
-    """Of the layers in the file."""
+    """Key path of the list of layers in the file."""
     sizes: Mapping[str, int]
     tensors: dict[str, str]
     """Nodes or inputs of the graph by their names here."""
@@ -141,7 +141,7 @@ class _Scope:
 
 
 class _Expansion:
-    """One expansion of a model into its graph."""
+    """Expansion of a model file into a graph."""
 
     def __init__(self, model: Model, sizes: Mapping[str, int]) -> None:
         self._model, self._content = model, model.content
@@ -202,11 +202,11 @@ class _Expansion:
             key_path = f"{scope.key_path}.{at}"
             repeat = self._size(f"{key_path}.repeat", entry.get("repeat", 1), scope.sizes)
             if not 0 <= repeat <= MOST_NODES:
-                raise self._error(f"{key_path}.repeat", f"expected 0 to {MOST_NODES:,} turns, got {repeat}")
+                raise self._error(f"{key_path}.repeat", f"expected 0 to {MOST_NODES:,} repeats, got {repeat}")
             name = str(entry.get("name") or entry.get("use") or entry.get("op"))
             inputs = [self._tensor(key_path, one, scope) for one in entry.get("inputs", ())] or [last]
-            for turn in range(repeat):
-                path = f"{scope.path}{name}" + (f".{turn}" if repeat > 1 else "")
+            for number in range(repeat):
+                path = f"{scope.path}{name}" + (f".{number}" if repeat > 1 else "")
                 last = self._entry(entry, key_path, unused_name(path, self._shapes), inputs, scope)
                 inputs = [last, *inputs[1:]]
             scope.tensors[name] = last

@@ -13,7 +13,7 @@ Mode = Literal["train", "inference"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 Pass = Literal["prompt", "token", "ending"]
 PASSES: tuple[Pass, ...] = get_args(Pass)
-"""Of a decoder in inference: once a batch, once a token, and besides at each token with which a sequence ends."""
+"""Passes of a decoder in inference: once a batch, once a token, and at each token that ends a sequence."""
 Precision = Literal["fp32", "tf32", "amp-fp16", "amp-bf16", "fp16", "bf16", "int8"]
 """``amp-`` casts what autocast lists; ``fp16`` and ``bf16`` hold the model in that type, its master weights in FP32;
 ``int8`` multiplies in INT8 what autocast would lower, and holds the rest in FP16."""
@@ -27,7 +27,7 @@ Optimizer = Literal["sgd", "sgd_momentum", "adam", "bert_adam", "lamb"]
 """``bert_adam``: Adam with weight decay beside it; unless fused, the gradient of each parameter is clipped by its own
 norm (NVIDIA/DeepLearningExamples PyTorch/LanguageModeling/BERT/optimization.py: BertAdam)."""
 Clipping = Literal["none", "loop", "fused"]
-"""Of gradients by the norm of all of them: ``loop`` takes each parameter by itself (torch.nn.utils.clip_grad_norm_),
+"""Clipping of gradients by their common norm: ``loop`` takes each parameter by itself (torch.nn.utils.clip_grad_norm_),
 ``fused`` many in one kernel."""
 
 
@@ -86,9 +86,9 @@ class Policy:
     precision: Precision = "fp32"
     framework: str = "pytorch"
     version: str = NEWEST
-    """Of the framework: decides the default arithmetic and which calls are fused."""
+    """Version of the framework; decides the default arithmetic and which calls are fused."""
     layout: Layout = "nchw"
-    """Of images in memory."""
+    """Layout of images in memory."""
     fusion: Fusion = "none"
     """``elementwise``: chains of elementwise operators run as one kernel. ``engine``: of inference, besides, norms in
     weights and activations in epilogues, and INT8 between layers, as TensorRT builds them."""

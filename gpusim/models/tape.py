@@ -1,7 +1,7 @@
 """The tape: tasks in the order in which a framework launches them, and what the backward pass does for each call.
 
 A call launches its kernels and records how the gradients of its inputs follow from that of its result. The backward
-pass plays the records from the last to the first, and adds up the gradients of tensors that were used more than once,
+pass runs the records from the last to the first, and adds up the gradients of tensors that were used more than once,
 as PyTorch's autograd does.
 """
 
@@ -42,7 +42,7 @@ class _Gradient:
 
 @dataclass(slots=True)
 class Tape:
-    """What a step has launched so far."""
+    """Record of the kernels that a step has launched so far."""
 
     arithmetic: Arithmetic
     phase: Phase = "forward"
@@ -145,10 +145,10 @@ class Tape:
                 seed = self.new(result.shape, result.dtype)
                 self.launch("fill", Pointwise(("copy",), seed.elements, (), (seed.touched(),)), [], [seed])
                 self._gradients[result.number] = _Gradient(seed)
-        self._play()
+        self._run_backward()
 
-    def _play(self, first: int = 0) -> None:
-        """Play the records down to a first one."""
+    def _run_backward(self, first: int = 0) -> None:
+        """Launch the backward passes of the records, from the last down to a first one."""
         while len(self._records) > first:
             record = self._records.pop()
             known = self._gradients.pop(record.result.number, None)
@@ -211,11 +211,11 @@ class Tape:
         self._recording = before
 
     def again(self, run: Callable[[], Value], gradient: Value) -> None:
-        """Run calls once more within the backward pass, now recorded, and play their records."""
+        """Run calls once more within the backward pass, now recorded, and run their records backward."""
         first = len(self._records)
         result = run()
         self._gradients[result.number] = _Gradient(gradient)
-        self._play(first)
+        self._run_backward(first)
 
 
 def _written(values: Sequence[Value]) -> tuple[Access, ...]:

@@ -32,7 +32,7 @@ class Value:
     """Elements that lie together, of a view that is not contiguous; None: all."""
     elements: int = field(init=False, repr=False)
     tensor: Tensor = field(init=False, repr=False)
-    """As tasks name it."""
+    """Tensor of the value in tasks."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "elements", math.prod(self.shape))
@@ -43,7 +43,7 @@ class Value:
         return self.tensor.size_bytes
 
     def touched(self, elements: int | None = None, run: int | None = None) -> Access:
-        """All of it once, or broadcast to more elements."""
+        """Access to all elements once, or broadcast to more elements."""
         elements = elements or self.elements
         return _access(elements, self.dtype, run or self.run, self.elements if self.elements < elements else None)
 

@@ -52,7 +52,7 @@ class Order:
     """Order and accumulator type in which a kernel sums the products of one element of C."""
 
     chains: tuple[tuple[tuple[Chain, ...], ...], ...]
-    """By split, then warp, then lane."""
+    """Chains by split, then warp, then lane."""
     accumulate: str
     truncates: bool
     """Sums are truncated toward zero instead of rounded to nearest."""
@@ -140,7 +140,7 @@ def _wrapped(sums: Floats) -> Floats:
 
 
 def _block(source: _Products, order: Order) -> Accumulators:
-    """All chains of a block of C, and their sum."""
+    """Accumulators of all chains of a block of C, summed."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         splits = [
             _in_order([_pairwise([_chain(source, lane, order) for lane in lanes]) for lanes in warps])

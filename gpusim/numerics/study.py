@@ -102,7 +102,7 @@ class Operands:
 
     @property
     def whole(self) -> bool:
-        """All of C is computed."""
+        """Whether all of C is computed."""
         return (len(self.a), self.b.shape[1]) == (self.m, self.n)
 
 

@@ -45,7 +45,7 @@ class _Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Task(_Settings):
+class TrainingTask(_Settings):
     """The network, its data and its optimizer."""
 
     layers: tuple[Amount, ...] = Field(min_length=2, description="widths from input to output")
@@ -64,7 +64,7 @@ class Task(_Settings):
     seed: int = Field(ge=0, le=LARGEST_SEED)
 
     @model_validator(mode="after")
-    def _fits_into_memory(self) -> Task:
+    def _fits_into_memory(self) -> TrainingTask:
         activations = self.samples * sum(self.layers)
         weights = sum(wide * narrow for wide, narrow in pairwise(self.layers))
         for what, count in (("samples x layers", activations), ("layers", weights)):
@@ -88,7 +88,7 @@ def _dynamic(value: object) -> object:
 
 
 class TrainingRun(_Settings):
-    """One training run."""
+    """Settings of a training run."""
 
     label: Title
     dtype: LowType
@@ -156,7 +156,7 @@ class Training:
     """Binary exponent -> activation gradients of that magnitude at ``gradients_at``, before they are rounded."""
 
 
-def train(task: Task, run: TrainingRun, progress: Progress = no_progress) -> Training:
+def train(task: TrainingTask, run: TrainingRun, progress: Progress = no_progress) -> Training:
     """Train from the same initial weights on the same data as every other run of the task."""
     inputs, targets, weights = _start(task)
     weights = [_round(weight, run.weights) for weight in weights]
@@ -181,7 +181,7 @@ def train(task: Task, run: TrainingRun, progress: Progress = no_progress) -> Tra
     return done
 
 
-def _start(task: Task) -> tuple[Float32Array, Float32Array, list[Float32Array]]:
+def _start(task: TrainingTask) -> tuple[Float32Array, Float32Array, list[Float32Array]]:
     """Inputs, targets of mean square 1, and initial weights of variance 1 / fan-in."""
     generator = np.random.default_rng(task.seed)
     inputs = generator.standard_normal((task.samples, task.layers[0])).astype(np.float32)
@@ -254,7 +254,7 @@ def _update(
     weights: list[Float32Array],
     velocity: list[Float32Array],
     gradients: Sequence[Float32Array],
-    task: Task,
+    task: TrainingTask,
     kept: LowType,
 ) -> float:
     """One step of gradient descent with momentum; the share of non-zero updates that change nothing."""

@@ -24,7 +24,8 @@ BUCKET_BYTES = 25 * MIB
 """A bucket is full once it holds as much (``kDefaultFirstBucketBytes``, ``bucket_cap_mb``)."""
 COUNTED_BYTES = 16384
 READS_OF_A_GPU = 3
-"""Of what it counted, whose buffer has so many bytes (fairseq/distributed_utils.py: all_gather_list)."""
+"""Values that the host reads from each GPU, from a buffer of ``COUNTED_BYTES`` (fairseq/distributed_utils.py:
+all_gather_list)."""
 LAYER = "data_parallel"
 
 
@@ -33,7 +34,7 @@ class Bucket:
     """Gradients that are summed together."""
 
     place: int
-    """Of the task that yields the last of them."""
+    """Index of the task that yields the last of the gradients."""
     gradients: tuple[Tensor, ...]
 
     @property
@@ -127,7 +128,7 @@ def _divided(bucket: Bucket, number: int) -> Task:
 
 
 def _touched(bucket: Bucket) -> tuple[Access]:
-    """All of a bucket once; its bytes count."""
+    """Access to all of a bucket once; its bytes count."""
     return (Access(max(1, round(bucket.size_bytes * 8 / Dtype.FP32.bits)), Dtype.FP32),)
 
 

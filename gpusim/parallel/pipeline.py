@@ -20,12 +20,12 @@ from gpusim.models.task import Task
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """What one GPU does in a pass, and in the update."""
+class PipelineStage:
+    """A stage of pipeline parallelism: the tasks of one GPU in a pass and in the update."""
 
     tasks: tuple[Task, ...]
     sent_bytes: float
-    """To the next stage in each forward pass, and back in each backward pass; 0 of the last stage."""
+    """Bytes to the next stage in each forward pass, and back in each backward pass; 0 in the last stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,10 @@ class Passes:
     forward_us: float
     backward_us: float
     send_us: float
-    """To the next stage, or back from it."""
+    """Time of a message to the next stage, or back from it [us]."""
 
 
-def stages(graph: Graph, policy: Policy, gpu: Gpu, ranks: int) -> tuple[Stage, ...]:
+def stages(graph: Graph, policy: Policy, gpu: Gpu, ranks: int) -> tuple[PipelineStage, ...]:
     """The stages of a model, with as many blocks each as there are.
 
     Raises:
@@ -54,7 +54,7 @@ def stages(graph: Graph, policy: Policy, gpu: Gpu, ranks: int) -> tuple[Stage, .
         alone = tasks_of(_graph_of(graph, part), policy, gpu) if policy.mode == "train" else ()
         updates = [task for task in alone if task.phase == "update"]
         sent = _sent_bytes(part, parts[number + 1 :], whole)
-        found.append(Stage((*passes, *updates), sent))
+        found.append(PipelineStage((*passes, *updates), sent))
     return tuple(found)
 
 
@@ -121,7 +121,7 @@ def _parts(graph: Graph, ranks: int) -> Iterator[list[Node]]:
 
 
 def _block(path: str) -> str:
-    """The turn of a repeated block that a layer is in: its path up to the first number; empty outside of one.
+    """The repetition of a block that a layer is in: its path up to the first number; empty outside of one.
 
     >>> _block("encoder.3.attention"), _block("loss")
     ('encoder.3', '')

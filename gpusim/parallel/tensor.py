@@ -33,7 +33,7 @@ class Split:
     """A model of which every GPU holds a part."""
 
     graph: Graph
-    """Of one GPU."""
+    """Graph of one GPU."""
     ranks: int
     joins: Mapping[str, int]
     """Layers whose results are sums over all GPUs, with the elements that are exchanged in the forward pass."""
@@ -102,7 +102,7 @@ def _split_by_results(graph: Graph) -> set[str]:
 
 
 def _may_be_split(node: Node, losses: set[str]) -> bool:
-    """In a repeated block, or the scores of a vocabulary."""
+    """Whether a layer stands in a repeated block, or gives the scores of a vocabulary."""
     return any(part.isdigit() for part in node.name.split(".")) or (
         node.name in losses and node.result[-1] > node.shapes[0][-1]
     )

@@ -31,7 +31,7 @@ def cache_object(folder: Path, limit_bytes: int, summary: Summary | None) -> dic
 
 
 def cache_table(shown: Mapping[str, Any]) -> TextTable:
-    """The same for readers."""
+    """A table of the store of outcomes for readers."""
     versions = shown["entries_by_model_version"].items()
     models = [f"{count} of model {version}" for version, count in versions if int(version) != shown["model_version"]]
     others = f", {', '.join(models)}" if models else ""

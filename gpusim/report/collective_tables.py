@@ -22,7 +22,7 @@ def nodes_table(nodes: Sequence[Mapping[str, Any]]) -> TextTable:
         (node["name"], str(node["gpus"]), ", ".join(node["boards"]), _joined_by(node), ", ".join(node["aliases"]))
         for node in nodes
     )
-    return TextTable("Nodes", ("node", ">GPUs", "boards", "joined by", "also called"), rows)
+    return TextTable("Nodes", ("node", ">GPUs", "kinds of GPU", "joined by", "also called"), rows)
 
 
 def _joined_by(node: Mapping[str, Any]) -> str:

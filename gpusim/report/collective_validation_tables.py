@@ -24,16 +24,16 @@ def collective_validation_tables(report: Mapping[str, Any]) -> list[TextTable]:
             str(one["nodes"]),
             str(one["gpus"]),
             one["size"],
-            *_figures(one),
+            *_metrics(one),
         )
         for one in report["tables"]
         if one["predicted"]
     ]
-    rows += [("all", "", "", "", "", "", one["size"], *_figures(one)) for one in report["sizes"]]
+    rows += [("all", "", "", "", "", "", one["size"], *_metrics(one)) for one in report["sizes"]]
     tables = [TextTable("Predicted against measured collectives", headings, tuple(rows))]
     skipped = report["overall"]["skip_reasons"]
     return [*tables, reasons_table("Not predicted", skipped.items())] if skipped else tables
 
 
-def _figures(one: Mapping[str, Any]) -> tuple[str, ...]:
+def _metrics(one: Mapping[str, Any]) -> tuple[str, ...]:
     return (*counted_cells(one), *error_cells(one, WITH_BOUND.values()))

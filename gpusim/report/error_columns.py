@@ -19,14 +19,14 @@ def percent_text(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}"
 
 
-def error_cells(figures: Mapping[str, Any], names: Collection[str] = ERRORS.values()) -> tuple[str, ...]:
-    """Some figures in percent."""
-    return tuple(percent_text(figures[name]) for name in names)
+def error_cells(metrics: Mapping[str, Any], names: Collection[str] = ERRORS.values()) -> tuple[str, ...]:
+    """Errors by name as text, in percent."""
+    return tuple(percent_text(metrics[name]) for name in names)
 
 
-def counted_cells(figures: Mapping[str, Any]) -> tuple[str, str]:
+def counted_cells(metrics: Mapping[str, Any]) -> tuple[str, str]:
     """Rows, and those of them that have no prediction."""
-    return str(figures["rows"]), str(figures["skipped"])
+    return str(metrics["rows"]), str(metrics["skipped"])
 
 
 def reasons_table(title: str, reasons: Iterable[tuple[str, int]]) -> TextTable:

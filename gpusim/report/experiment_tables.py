@@ -9,7 +9,7 @@ from typing import Any
 from gpusim.experiment.comparison import Row, requested_type, shape_key
 from gpusim.experiment.key_units import heading, short_text
 from gpusim.experiment.value_panels import GPU_NAME
-from gpusim.report.formatting import figure_text, shape_text, time_text
+from gpusim.report.formatting import number_text, shape_text, time_text
 from gpusim.report.text_table import TextTable
 
 
@@ -38,9 +38,9 @@ def experiment_table(title: str, rows: Sequence[Row], varying: Sequence[str]) ->
         for row in rows
     ]
     values = (f">{heading(key_path)}" for key_path in varying)
-    figures = (">m x n x k", ">time", ">cycles", ">TFLOP/s", ">% peak", "bottleneck", "kernel")
+    metrics = (">m x n x k", ">time", ">cycles", ">TFLOP/s", ">% peak", "bottleneck", "kernel")
     return TextTable(
-        title, ("GPU", *values, "type", "what", *figures), tuple(body), optional=("kernel", ">cycles", "what")
+        title, ("GPU", *values, "type", "what", *metrics), tuple(body), optional=("kernel", ">cycles", "what")
     )
 
 
@@ -86,7 +86,7 @@ def training_table(title: str, rows: Sequence[Row]) -> TextTable:
             row["dtype"],
             row["weights"],
             str(row["step"] + 1),
-            figure_text(row["loss"]),
+            number_text(row["loss"]),
             f"2^{math.log2(row['loss_scale']):g}",
             str(row["skipped_steps"]),
             f"{100 * row['vanished_fraction']:.1f}",
@@ -101,7 +101,7 @@ def training_table(title: str, rows: Sequence[Row]) -> TextTable:
 def claims_table(title: str, rows: Sequence[Row]) -> TextTable:
     """Each claim, what its page states, what was measured, what is predicted, and which of the two that meets."""
     body = tuple(
-        (row["claim"], row["unit"], row["published"], row["measured"], figure_text(row["predicted"]), row["meets"])
+        (row["claim"], row["unit"], row["published"], row["measured"], number_text(row["predicted"]), row["meets"])
         for row in rows
     )
     return TextTable(title, ("claim", "unit", ">published", ">measured", ">predicted", "meets"), body)
@@ -116,8 +116,8 @@ def model_speedups_table(title: str, rows: Sequence[Row]) -> TextTable:
             str(row["gpus"]),
             str(row["batch"]),
             row["unit"],
-            figure_text(row["baseline_throughput"]),
-            figure_text(row["throughput"]),
+            number_text(row["baseline_throughput"]),
+            number_text(row["throughput"]),
             f"{row['speedup']:.2f}",
             *(f"{row[key]:.2f}" if row[key] else "" for key in ("measured_speedup", "claimed_speedup")),
             f"{row['tensor_active_pct']:.0f}",

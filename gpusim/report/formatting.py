@@ -1,4 +1,4 @@
-"""Figures as text for tables and plots: human units, fixed digits. Full precision is in JSON and CSV."""
+"""Numbers as text for tables and plots: human units, fixed digits. Full precision is in JSON and CSV."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def four_digits(value: float) -> str:
     return f"{value:.{decimals}f}"
 
 
-def figure_text(value: float | None) -> str:
+def number_text(value: float | None) -> str:
     """A value with four significant digits, a dash for none."""
     return "-" if value is None else f"{value:.4g}"
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def gpu_summary(spec: Spec) -> dict[str, Any]:
-    """One GPU in short: identity, main figures, peaks at boost clock."""
+    """One GPU in short: identity, main metrics, peaks at boost clock."""
     gpu = spec.gpu
     return {
         "name": gpu.name,
@@ -49,7 +49,7 @@ def gpus_table(summaries: Sequence[Mapping[str, Any]]) -> TextTable:
     body = []
     for row in summaries:
         peaks = row["peak_tflops"]
-        figures = (f"{peaks[key]:.1f}" if key in peaks else "-" for key in ("fp32 cuda", "fp16 tensor"))
+        metrics = (f"{peaks[key]:.1f}" if key in peaks else "-" for key in ("fp32 cuda", "fp16 tensor"))
         body.append(
             (
                 row["name"],
@@ -60,7 +60,7 @@ def gpus_table(summaries: Sequence[Mapping[str, Any]]) -> TextTable:
                 f"{row['dram_gb']:g}",
                 f"{row['dram_gb_per_s']:.0f}",
                 f"{row['l2_mib']:g}",
-                *figures,
+                *metrics,
             )
         )
     headings = ("name", "architecture", "cc", ">SMs", ">boost MHz", ">GB", ">GB/s", ">L2 MiB")
@@ -184,7 +184,7 @@ def _value_text(value: object) -> str:
 
 
 def _kind_text(origin: Provenance) -> str:
-    """A kind, with the spread of the figure: ``measured ±5 %``."""
+    """A kind, with the spread of the value: ``measured ±5 %``."""
     return origin.kind if origin.spread is None else f"{origin.kind} ±{100 * origin.spread:g} %"
 
 

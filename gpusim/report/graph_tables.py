@@ -26,7 +26,7 @@ def model_summary(model: Model, graph: Graph) -> dict[str, Any]:
 
 
 def model_object(model: Model, graph: Graph) -> dict[str, Any]:
-    """A model in full: its layers with their shapes, and the figures that others state."""
+    """A model in full: its layers with their shapes, and the values that others state."""
     return {
         **model_summary(model, graph),
         "item": graph.item,
@@ -67,7 +67,7 @@ def models_table(summaries: Sequence[Mapping[str, Any]]) -> TextTable:
 
 
 def model_tables(model: Model, graph: Graph) -> list[TextTable]:
-    """One model as tables: facts, layers by kind, published figures."""
+    """One model as tables: facts, layers by kind, published values."""
     facts = (
         ("model", model.content.title),
         ("source", " ".join(model.content.source.split())),
@@ -94,7 +94,7 @@ def model_tables(model: Model, graph: Graph) -> list[TextTable]:
         TextTable("Layers by kind", ("op", ">layers", ">parameters", ">forward GFLOP"), kinds),
     ]
     if published:
-        tables.append(TextTable("Published", ("figure", ">value", "at", "source"), published))
+        tables.append(TextTable("Published", ("metric", ">value", "at", "source"), published))
     return tables
 
 

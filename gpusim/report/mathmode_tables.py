@@ -1,4 +1,4 @@
-"""Tables of a math-mode answer."""
+"""Tables of a math mode."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from gpusim.mathmode.resolve import MathMode
 from gpusim.report.text_table import TextTable
 
 
-def mathmode_tables(answer: MathMode) -> list[TextTable]:
+def mathmode_tables(mode: MathMode) -> list[TextTable]:
     """The path and the rule that decided it; contradictions, settings, overridden rules, notes."""
-    title = f"{answer.op} of {answer.dtype} tensors in {answer.framework} {answer.version} on {answer.arch}"
+    title = f"{mode.op} of {mode.dtype} tensors in {mode.framework} {mode.version} on {mode.arch}"
     undecided = "undecided"
     facts = [
-        ("path", answer.path or undecided),
-        ("unit", answer.unit or undecided),
-        ("accumulate", answer.accumulate or ("none" if answer.path else undecided)),
-        ("rule", answer.rule),
-        ("", answer.says),
-        ("source", answer.source),
-        ("library", answer.library or "none"),
+        ("path", mode.path or undecided),
+        ("unit", mode.unit or undecided),
+        ("accumulate", mode.accumulate or ("none" if mode.path else undecided)),
+        ("rule", mode.rule),
+        ("", mode.says),
+        ("source", mode.source),
+        ("library", mode.library or "none"),
     ]
     shown = [TextTable(title, ("what", "value"), tuple(fact for fact in facts if fact[1]))]
-    if answer.conflicts:
-        clashes = tuple((one.rule, one.says, one.source) for one in answer.conflicts)
+    if mode.conflicts:
+        clashes = tuple((one.rule, one.says, one.source) for one in mode.conflicts)
         shown.append(TextTable("Contradictions", ("rule", "statement", "source"), clashes))
-    if answer.considered:
-        settings = tuple((one.name, one.value, one.effect) for one in answer.considered)
+    if mode.considered:
+        settings = tuple((one.name, one.value, one.effect) for one in mode.considered)
         shown.append(TextTable("Settings", ("name", "value", "effect"), settings))
-    if answer.overridden:
-        overridden = tuple((one.what, one.rule, one.by) for one in answer.overridden)
+    if mode.overridden:
+        overridden = tuple((one.what, one.rule, one.by) for one in mode.overridden)
         shown.append(TextTable("Overridden", ("overridden", "rule", "by"), overridden))
-    if answer.notes:
-        shown.append(TextTable("Notes", ("what", "source"), tuple((one.says, one.source) for one in answer.notes)))
+    if mode.notes:
+        shown.append(TextTable("Notes", ("what", "source"), tuple((one.says, one.source) for one in mode.notes)))
     return shown

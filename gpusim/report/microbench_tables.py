@@ -1,4 +1,4 @@
-"""The tables of ``gpusim microbench``: errors by board and benchmark, points without a table, what is not played."""
+"""The tables of ``gpusim microbench``: errors by board and benchmark, points without a table, what is not simulated."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpusim.report.formatting import figure_text
+from gpusim.report.formatting import number_text
 from gpusim.report.text_table import TextTable
 
 
 def accuracy_table(summary: Sequence[Mapping[str, Any]]) -> TextTable:
-    """A line of errors for each benchmark of a board that is played, and one for all of them."""
+    """A line of errors for each benchmark of a board that is simulated, and one for all of them."""
     rows = tuple(
         (
             one["gpu"],
             one["benchmark"],
             f"{one['played']} of {one['points']}",
-            figure_text(one["median_ape"]),
-            figure_text(one["p90_ape"]),
-            figure_text(one["median_bias"]),
+            number_text(one["median_ape"]),
+            number_text(one["p90_ape"]),
+            number_text(one["median_bias"]),
         )
         for one in summary
         if one["played"]
@@ -29,12 +29,12 @@ def accuracy_table(summary: Sequence[Mapping[str, Any]]) -> TextTable:
 
 
 def points_table(points: Sequence[Mapping[str, Any]]) -> TextTable:
-    """A line for each point that was played."""
+    """A line for each point that was simulated."""
     rows = tuple(
         (
             one["benchmark"],
             ", ".join(f"{name}={text}" for name, text in one["parameters"].items()),
-            figure_text(one["value"]),
+            number_text(one["value"]),
             one["unit"],
         )
         for one in points
@@ -44,10 +44,10 @@ def points_table(points: Sequence[Mapping[str, Any]]) -> TextTable:
     return TextTable(gpus, ("benchmark", "parameters", ">value", "unit"), rows)
 
 
-def unplayed_table(points: Sequence[Mapping[str, Any]]) -> TextTable | None:
-    """Benchmarks with points that are not played, and the reasons."""
+def not_simulated_table(points: Sequence[Mapping[str, Any]]) -> TextTable | None:
+    """Benchmarks with points that are not simulated, and the reasons."""
     counts = Counter((one["benchmark"], one["reason"]) for one in points if "reason" in one)
     if not counts:
         return None
     rows = tuple((benchmark, str(count), reason) for (benchmark, reason), count in counts.most_common())
-    return TextTable("Not played", ("benchmark", ">points", "reason"), rows)
+    return TextTable("Not simulated", ("benchmark", ">points", "reason"), rows)

@@ -22,7 +22,7 @@ def model_tables(results: Sequence[ModelResult]) -> list[TextTable]:
 
 
 def model_table(result: ModelResult) -> TextTable:
-    """One prediction, a line per figure."""
+    """One prediction, a line per metric."""
     step = result.step
     rows = (
         ("step", f"{time_text(step.step_us)}, {step.kernels:.0f} kernels"),
@@ -38,7 +38,7 @@ def model_table(result: ModelResult) -> TextTable:
         ("clock", f"{step.clock_mhz:.0f} MHz"),
         ("power", f"{step.power_w:.0f} W, {step.energy_j:.3g} J a step"),
     )
-    return TextTable(step_title(result), ("figure", "value"), rows)
+    return TextTable(step_title(result), ("metric", "value"), rows)
 
 
 def step_title(result: ModelResult) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from gpusim.report.formatting import figure_text
+from gpusim.report.formatting import number_text
 from gpusim.report.text_table import TextTable
 
 if TYPE_CHECKING:
@@ -44,13 +44,13 @@ def numerics_object(
 
 
 def numerics_table(record: Mapping[str, Any]) -> TextTable:
-    """A numerical study, a line per figure."""
+    """A numerical study, a line per metric."""
     lost = "{} (inputs {}, C {})"
     rows = [
-        ("largest error", figure_text(record["max_abs_error"])),
-        ("mean error", figure_text(record["mean_abs_error"])),
-        ("relative error", f"{figure_text(record['relative_error'])}, largest error over mean |C|"),
-        ("mean |C|", figure_text(record["mean_abs_reference"])),
+        ("largest error", number_text(record["max_abs_error"])),
+        ("mean error", number_text(record["mean_abs_error"])),
+        ("relative error", f"{number_text(record['relative_error'])}, largest error over mean |C|"),
+        ("mean |C|", number_text(record["mean_abs_reference"])),
         ("overflow", lost.format(*(record[name] for name in ("overflow", "overflow_inputs", "overflow_output")))),
         ("underflow", lost.format(*(record[name] for name in ("underflow", "underflow_inputs", "underflow_output")))),
         ("kernel", f"{record['kernel']}, {record['instruction']}, {record['accumulate']} accumulators"),
@@ -63,12 +63,12 @@ def numerics_table(record: Mapping[str, Any]) -> TextTable:
         ("computed", "{} of {} rows, {} of {} columns of C".format(*(record[name] for name in SAMPLE_FIELDS))),
     ]
     if record["whole_max_abs_error"] is not None:
-        whole = (figure_text(record["whole_max_abs_error"]), figure_text(record["whole_relative_error"]))
+        whole = (number_text(record["whole_max_abs_error"]), number_text(record["whole_relative_error"]))
         rows.insert(3, ("estimate for all of C", "largest error {}, relative {}".format(*whole)))
     if record["pruning_mean_abs_error"] is not None:
-        rows.append(("pruning", f"mean error {figure_text(record['pruning_mean_abs_error'])}, not in the errors above"))
+        rows.append(("pruning", f"mean error {number_text(record['pruning_mean_abs_error'])}, not in the errors above"))
     if (record["scale_a"], record["scale_b"]) != (1.0, 1.0):
-        rows.append(("scales", f"A {figure_text(record['scale_a'])}, B {figure_text(record['scale_b'])}"))
+        rows.append(("scales", f"A {number_text(record['scale_a'])}, B {number_text(record['scale_b'])}"))
     sparsity = "" if record["sparsity"] == "dense" else f" {record['sparsity']}"
     title = f"{record['m']}x{record['n']}x{record['k']} {record['dtype']}{sparsity} on {record['arch']} against float64"
-    return TextTable(title, ("figure", "value"), tuple(rows))
+    return TextTable(title, ("metric", "value"), tuple(rows))

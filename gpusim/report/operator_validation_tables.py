@@ -20,7 +20,7 @@ def operator_validation_tables(report: Mapping[str, Any], *, by_stratum: bool, m
     Args:
         report: the JSON object.
         by_stratum: also errors by the range of m and by memory or compute bound.
-        more: also more figures, recorded against chosen tiles, and the worst rows.
+        more: also more metrics, recorded against chosen tiles, and the worst rows.
     """
     tables = [_error_table(report, more=more)]
     if by_stratum:
@@ -56,13 +56,13 @@ def _type(table: Mapping[str, Any]) -> str:
 
 def _error_table(report: Mapping[str, Any], *, more: bool) -> TextTable:
     """A line of errors per table, and one for all."""
-    figures = {**ERRORS, **({">median bias %": "median_bias"} if more else {})}
+    metrics = {**ERRORS, **({">median bias %": "median_bias"} if more else {})}
     ratios = {**({">geomean ratio": "geomean_ratio"} if more else {}), ">Spearman": "spearman"}
     body = [
         (
             *place,
             *counted_cells(table),
-            *error_cells(table, figures.values()),
+            *error_cells(table, metrics.values()),
             *(_ratio(table[name]) for name in ratios.values()),
             *_yardsticks(table),
             f"{table['seconds']:.1f}",
@@ -72,7 +72,7 @@ def _error_table(report: Mapping[str, Any], *, more: bool) -> TextTable:
             (ALL, report["overall"]),
         )
     ]
-    headings = ("table", "GPU", "type", "op", *COUNTED, *figures, *ratios, *YARDSTICKS, ">s")
+    headings = ("table", "GPU", "type", "op", *COUNTED, *metrics, *ratios, *YARDSTICKS, ">s")
     return TextTable(f"Predicted against measured ({report['detail']})", headings, tuple(body))
 
 
@@ -123,11 +123,11 @@ def _overhead_table(report: Mapping[str, Any]) -> TextTable:
     return TextTable(title, headings, body)
 
 
-def _yardsticks(figures: Mapping[str, Any]) -> tuple[str, str, str]:
+def _yardsticks(metrics: Mapping[str, Any]) -> tuple[str, str, str]:
     """Readings in their intervals, the error of the closed-form bound, and that of readings with its rows."""
-    known = figures["noise_rows"]
-    noise = f"{figures['noise_pct']:.2f} ({known})" if known else "-"
-    return percent_text(figures["inside_pct"]), percent_text(figures["bound_mape"]), noise
+    known = metrics["noise_rows"]
+    noise = f"{metrics['noise_pct']:.2f} ({known})" if known else "-"
+    return percent_text(metrics["inside_pct"]), percent_text(metrics["bound_mape"]), noise
 
 
 def _choice_table(report: Mapping[str, Any]) -> TextTable:

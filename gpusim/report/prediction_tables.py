@@ -40,7 +40,7 @@ def predictions_tables(
 
 
 def result_table(result: Result) -> TextTable:
-    """One prediction, a line per figure."""
+    """One prediction, a line per metric."""
     shared_l2_dram = (result.shared_bytes, result.l2_bytes, result.dram_bytes)
     rows = [
         ("time", f"{time_text(result.time_us)}, including {time_text(result.launch_overhead_us)} launch overhead"),
@@ -66,7 +66,7 @@ def result_table(result: Result) -> TextTable:
     shape = shape_text({"batch": result.batch, "m": result.m, "n": result.n, "k": result.k})
     sparsity = "" if result.sparsity == "dense" else f" {result.sparsity}"
     title = f"{shape} {result.dtype}{sparsity} {result.layout} on {result.arch} ({result.detail}, L2 {result.l2})"
-    return TextTable(title, ("figure", "value"), tuple(rows))
+    return TextTable(title, ("metric", "value"), tuple(rows))
 
 
 def _interval_rows(result: Result) -> list[tuple[str, str]]:
@@ -76,7 +76,7 @@ def _interval_rows(result: Result) -> list[tuple[str, str]]:
 
 
 def _rate_text(result: Result) -> str:
-    """Operations a second, and of a 2:4 product those that are executed."""
+    """Operations a second, and of a 2:4 sparse GEMM those that are executed."""
     unit = FORMATS[result.dtype].rate_unit
     rate = f"{result.tflops:.2f} {unit}"
     if result.executed_tflops == result.tflops:

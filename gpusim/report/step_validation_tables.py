@@ -24,17 +24,17 @@ def step_validation_tables(report: Mapping[str, Any], *, more: bool) -> list[Tex
 def _error_table(report: Mapping[str, Any]) -> TextTable:
     named = [((PurePath(one["file"]).stem, one["gpu"], one["op"], one["dtype"]), one) for one in report["tables"]]
     rows = (*named, (ALL, report["overall"]))
-    body = tuple((*place, *_figures(one)) for place, one in rows)
+    body = tuple((*place, *_metrics(one)) for place, one in rows)
     headings = ("table", "GPU", "model", "precision", *COUNTED, *ERRORS)
     return TextTable("Predicted against measured throughput or time", headings, body)
 
 
 def _kind_table(report: Mapping[str, Any]) -> TextTable:
-    body = tuple((name, *_figures(one)) for name, one in report["kinds"].items() if one["rows"])
+    body = tuple((name, *_metrics(one)) for name, one in report["kinds"].items() if one["rows"])
     return TextTable("By kind of run; a run may be of several", ("runs", *COUNTED, *ERRORS), body)
 
 
-def _figures(one: Mapping[str, Any]) -> tuple[str, ...]:
+def _metrics(one: Mapping[str, Any]) -> tuple[str, ...]:
     return (*counted_cells(one), *error_cells(one))
 
 
@@ -52,8 +52,8 @@ def _speedup_table(report: Mapping[str, Any]) -> TextTable:
         for one in report["speedups"]
     )
     errors = [abs(one["error_pct"]) for one in report["speedups"]]
-    figures = f"median error {median(errors):.1f} %, largest {max(errors):.1f} %"
-    title = f"Training on one GPU: speedups at equal batch, {figures}"
+    metrics = f"median error {median(errors):.1f} %, largest {max(errors):.1f} %"
+    title = f"Training on one GPU: speedups at equal batch, {metrics}"
     return TextTable(title, ("model", "GPU", "over", ">batch", ">measured", ">predicted", ">error %"), body)
 
 

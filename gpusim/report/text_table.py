@@ -16,12 +16,12 @@ if TYPE_CHECKING:  # rich is imported only where there is a terminal
 PIPE_GAP = "  "
 NOT_SHOWN = "Not shown at this width"
 LEAST_TEXT_WIDTH = 12
-"""Characters that a column of text keeps on a narrow terminal; columns of figures keep all of theirs."""
+"""Characters that a column of text keeps on a narrow terminal; columns of numbers keep all of theirs."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """Headings and rows of text; a heading that starts with ``>`` sets its column of figures to the right.
+    """Headings and rows of text; a heading that starts with ``>`` sets its column of numbers to the right.
 
     Columns that are empty in every row are not shown.
     """
@@ -80,7 +80,7 @@ class TextTable:
         """For a terminal of so many characters.
 
         Texts are folded where columns are too many. Then the lines between columns go, then the columns that may be
-        left out, which a line below names. Where figures still do not fit, each row is listed as a record.
+        left out, which a line below names. Where numbers still do not fit, each row is listed as a record.
         """
         from rich.table import Table
         from rich.text import Text
@@ -127,7 +127,7 @@ class TextTable:
 def column_widths(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
     """Characters of each column of a drawn table, ``width`` in all, or None where they do not fit.
 
-    The widest column is narrowed first; figures keep their width, and headings are folded between words.
+    The widest column is narrowed first; numbers keep their width, and headings are folded between words.
 
     >>> column_widths(("kernel", ">time in us"), [("a" * 40, "12.5")], 23)
     [13, 10]

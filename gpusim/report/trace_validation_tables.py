@@ -16,8 +16,8 @@ def trace_validation_tables(report: Mapping[str, Any]) -> list[TextTable]:
     """What was predicted by kind of kernel, longest in all first; what was not, by reason."""
     headings = ("kernel", "GPU", ">rows", ">time", *SHOWN, ">rows of 10 us", *(f"{name} of 10 us" for name in SHOWN))
     kernels = sorted(report["kernels"], key=lambda one: -one["measured_us"])
-    rows = [(one["kernel"], one["gpu"], *_figures(one)) for one in kernels if one["predicted"]]
-    rows.append(("all", "", *_figures(report["overall"])))
+    rows = [(one["kernel"], one["gpu"], *_metrics(one)) for one in kernels if one["predicted"]]
+    rows.append(("all", "", *_metrics(report["overall"])))
     tables = [TextTable("Predicted against recorded kernels", headings, tuple(rows))]
     skipped = report["overall"]["skip_reasons"]
     if skipped:
@@ -25,6 +25,6 @@ def trace_validation_tables(report: Mapping[str, Any]) -> list[TextTable]:
     return tables
 
 
-def _figures(one: Mapping[str, Any]) -> tuple[str, ...]:
+def _metrics(one: Mapping[str, Any]) -> tuple[str, ...]:
     everywhere, long = (error_cells(found, SHOWN.values()) for found in (one, one["long"]))
     return (str(one["predicted"]), time_text(one["measured_us"]), *everywhere, str(one["long_rows"]), *long)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.prediction.power import Energy, Sustained, power_w
-from gpusim.step.play import Span
+from gpusim.step.cuda_streams import TaskSpan
 
 FURTHER = 0.9
-"""Of the highest clock: where else times are asked for, to know how they depend on the clock, if a step runs at it."""
+"""Fraction of the highest clock at which times are taken too, where a step runs at the highest."""
 CLOCK_STEP_MHZ = 1.0
 
 
@@ -25,20 +25,20 @@ class Clocks:
     """The clocks of the stretches of a step."""
 
     longer: tuple[float, ...]
-    """Time of each task relative to that at the clock at which the step was played."""
+    """Time of each task relative to that at the clock at which the step was simulated."""
     mean_mhz: float
     mean_w: float
-    """Over time, as the clock."""
+    """Mean power over time [W]."""
 
 
 def clocks_of(
     gpu: Gpu,
-    spans: Sequence[Span],
+    spans: Sequence[TaskSpan],
     energies: Sequence[Energy],
     at: Sustained,
     duration_at: Callable[[int, float], float],
 ) -> Clocks:
-    """The clock of each stretch of a step that was played at one clock, and what its tasks take there.
+    """The clock of each stretch of a step that was simulated at one clock, and what its tasks take there.
 
     From clock to clock the time of a kernel follows a power law, as the governor takes it to. Only kernels whose clock
     changes are asked for at another one: each such question may be a simulation.
@@ -77,9 +77,9 @@ def clocks_of(
 class _Stretch:
     """Kernels one after the other."""
 
-    spans: tuple[Span, ...]
+    spans: tuple[TaskSpan, ...]
     length_us: float
-    """To the beginning of the next stretch."""
+    """Time to the beginning of the next stretch [us]."""
 
     def time_us(self, slower: float, laws: Sequence[float]) -> float:
         """With a clock that is ``slower`` times lower; the GPU waits for as long."""
@@ -87,7 +87,7 @@ class _Stretch:
         return self.length_us + more_us
 
 
-def _stretches(spans: Sequence[Span], average_us: float) -> Iterator[_Stretch]:
+def _stretches(spans: Sequence[TaskSpan], average_us: float) -> Iterator[_Stretch]:
     """Spans in groups that last as long as an average, the last one perhaps shorter."""
     first = 0
     for place, span in enumerate(spans):

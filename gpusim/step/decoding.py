@@ -38,7 +38,7 @@ class Generation:
 
     @property
     def total_ms(self) -> float:
-        """Of the prompt and all tokens; the prompt's step gives the first of them."""
+        """Time of the prompt and all tokens [ms]; the prompt's step gives the first of them."""
         return self.prompt.step_ms + (self.count - 1) * self.token_ms
 
     @property

@@ -26,7 +26,7 @@ Parallel = Literal["data", "tensor", "pipeline"]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GpuGroup:
     """GPUs of a node, or of several like it that a network joins.
 
     Raises:
@@ -81,6 +81,6 @@ class Group:
             tasks_of(graph, policy, self.gpu),
             self.gpus,
             graph.counted_loss,
-            delayed=options.delays_sums,
-            divided=options.divides_sums,
+            delayed=options.delay_allreduce,
+            divided=options.postdivide_gradients,
         )

@@ -87,7 +87,7 @@ class Kernels:
         )
 
     def _of_tasks(self, times: Sequence[float]) -> list[float]:
-        """Of each task, from the times of prepared operators."""
+        """Time of each task, from the times of prepared operators."""
         return [
             one.time_us
             if isinstance(one, CollectiveTime)
@@ -95,8 +95,8 @@ class Kernels:
             for one, longer in zip(self._all, self._longer, strict=True)
         ]
 
-    def beside_us(self, clock_mhz: float) -> list[float] | None:
-        """The same of each task while GPUs exchange data [us]; None where none do.
+    def overlapped_us(self, clock_mhz: float) -> list[float] | None:
+        """Duration of each task's kernels while GPUs exchange data [us]; None where none do.
 
         The exchange has SMs of its own, so that a kernel has fewer, and takes its share of DRAM's bandwidth.
         """
@@ -115,7 +115,7 @@ class Kernels:
         return self._of_tasks(slower)
 
     def energies(self) -> list[Energy]:
-        """Of one run of each task, on the GPU for which all wait [J]. What exchanges take is not counted."""
+        """Energy of one run of each task, on the GPU for which all wait [J]; exchanges of data count nothing."""
         used = [prepared.timer.energy for prepared in self._prepared]
         return [
             Energy(0.0, 0.0)
@@ -128,7 +128,11 @@ class Kernels:
         ]
 
     def energy(self, counts: Sequence[int]) -> Energy:
-        """Of all tasks, each run so many times [J]."""
+        """Energy of all tasks [J].
+
+        Args:
+            counts: runs of each task.
+        """
         found = list(zip(self.energies(), counts, strict=True))
         core_j = sum(count * one.core_j for one, count in found)
         return Energy(core_j, sum(count * one.dram_j for one, count in found))

@@ -12,11 +12,11 @@ from gpusim.models.passes.footprint import memory_bytes, moved_bytes
 from gpusim.models.passes.step import tasks_of
 from gpusim.models.policy import Policy, PolicyError
 from gpusim.models.task import Task
-from gpusim.parallel.pipeline import Stage, stages
+from gpusim.parallel.pipeline import PipelineStage, stages
 from gpusim.prediction.results import json_ready
 from gpusim.prediction.timing import Simulate
 from gpusim.sim.simulate import simulate
-from gpusim.step.group import Group
+from gpusim.step.group import GpuGroup
 from gpusim.step.options import StepOptions
 from gpusim.step.pipeline import pipeline_memory_bytes, predict_pipeline
 from gpusim.step.predict import predict_step
@@ -25,7 +25,7 @@ from gpusim.system import System
 from gpusim.units import GIB
 
 UNITS = {"img": "img/s", "seq": "seq/s", "tok": "tok/s"}
-"""Of throughput, by what a model counts."""
+"""Units of throughput by the items that a model counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,9 @@ class ModelResult:
     fits: bool
     gpus: int = 1
     replicas: int = 1
-    """Of them, those that have items of their own."""
+    """GPUs, or groups of GPUs, that each have items of their own."""
     fusion_saves_bytes: float = 0.0
-    """Of tensors that the kernels of a step would read and write besides, were none fused."""
+    """Bytes of tensors that the kernels of a step would read and write besides, were none fused."""
 
     @property
     def step_ms(self) -> float:
@@ -133,7 +133,7 @@ def predict_model(
     options: StepOptions = StepOptions(),
     simulate: Simulate = simulate,
     without: Sequence[str] = (),
-    group: Group | None = None,
+    group: GpuGroup | None = None,
 ) -> ModelResult:
     """Predict a step of a model on one GPU, or on several of a node.
 
@@ -171,7 +171,7 @@ def predict_model(
 
 
 def model_footprint(
-    system: System, graph: Graph, policy: Policy, options: StepOptions = StepOptions(), group: Group | None = None
+    system: System, graph: Graph, policy: Policy, options: StepOptions = StepOptions(), group: GpuGroup | None = None
 ) -> Footprint:
     """The memory that :func:`predict_model` states, without a prediction.
 
@@ -184,8 +184,10 @@ def model_footprint(
     return Footprint(system.gpu, memory_bytes(_tasks(system, graph, policy, options, group)))
 
 
-def _tasks(system: System, graph: Graph, policy: Policy, options: StepOptions, group: Group | None) -> Sequence[Task]:
-    """What one GPU launches in a step."""
+def _tasks(
+    system: System, graph: Graph, policy: Policy, options: StepOptions, group: GpuGroup | None
+) -> Sequence[Task]:
+    """Tasks that a GPU launches in a step."""
     return group.tasks(graph, policy, options) if group else tasks_of(graph, policy, system.gpu)
 
 
@@ -195,7 +197,7 @@ def _moved_bytes(system: System, graph: Graph, policy: Policy, options: StepOpti
     return moved_bytes(kept, options.accumulation)
 
 
-def _stages(system: System, graph: Graph, policy: Policy, group: Group) -> Sequence[Stage]:
+def _stages(system: System, graph: Graph, policy: Policy, group: GpuGroup) -> Sequence[PipelineStage]:
     """The stages of a pipeline."""
     if policy.mode != "train":
         raise PolicyError("pipeline: is for training; run inference on one GPU or tensor parallel")

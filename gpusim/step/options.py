@@ -11,12 +11,12 @@ class StepOptions:
 
     accumulation: int = 1
     """Forward and backward passes for each update."""
-    sums_each_pass: bool = False
-    """Of several GPUs: gradients are summed after each pass, not after the last one alone."""
-    delays_sums: bool = False
-    """Of several GPUs: gradients are summed after the backward pass, all at once, not beside it."""
-    divides_sums: bool = False
-    """Of several GPUs: sums of gradients are divided by the number of GPUs in a kernel of its own."""
+    allreduce_per_microbatch: bool = False
+    """Data parallel GPUs all-reduce gradients after each backward pass, not after the last one alone."""
+    delay_allreduce: bool = False
+    """Data parallel GPUs all-reduce all gradients at once after the backward pass, not in buckets while it runs."""
+    postdivide_gradients: bool = False
+    """A kernel of its own divides all-reduced gradients by the number of GPUs, not the copy into each bucket before."""
     graphs: bool = False
     """Replayed as a CUDA graph: the host makes one call, and the gaps are those of a graph."""
     synchronised: bool = False

@@ -1,4 +1,4 @@
-"""A step on a pipeline of GPUs: the stages played one by one, and how their passes follow one another."""
+"""A step on a pipeline of GPUs: the stages simulated one by one, and how their passes follow one another."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gpusim.models.passes.footprint import memory_bytes
-from gpusim.parallel.pipeline import Passes, Stage, makespan_us
+from gpusim.parallel.pipeline import Passes, PipelineStage, makespan_us
 from gpusim.prediction.timing import Simulate
 from gpusim.step.kernels import Peers
 from gpusim.step.options import StepOptions
@@ -18,7 +18,7 @@ from gpusim.workloads.collective import Collective
 
 def predict_pipeline(
     system: System,
-    stages: Sequence[Stage],
+    stages: Sequence[PipelineStage],
     options: StepOptions,
     simulate: Simulate,
     peers: Peers,
@@ -42,7 +42,7 @@ def predict_pipeline(
     )
 
 
-def pipeline_memory_bytes(stages: Sequence[Stage], passes: int) -> float:
+def pipeline_memory_bytes(stages: Sequence[PipelineStage], passes: int) -> float:
     """Most memory that a stage needs: the activations of as many passes as it has begun [B]."""
     kept = (min(len(stages) - number, passes) for number in range(len(stages)))
     return max(
@@ -51,7 +51,7 @@ def pipeline_memory_bytes(stages: Sequence[Stage], passes: int) -> float:
     )
 
 
-def _passes(step: Step, stage: Stage, peers: Peers) -> Passes:
+def _passes(step: Step, stage: PipelineStage, peers: Peers) -> Passes:
     by_phase = step.times_by(lambda one: one.task.phase)
     forward, backward = by_phase.get("forward", 0.0), by_phase.get("backward", 0.0)
     forward_us = step.run.pass_us * forward / (forward + backward)
@@ -59,8 +59,8 @@ def _passes(step: Step, stage: Stage, peers: Peers) -> Passes:
     return Passes(forward_us, step.run.pass_us - forward_us, send_us)
 
 
-def _activation_bytes(stage: Stage) -> float:
-    """Of what the forward pass keeps for the backward pass."""
+def _activation_bytes(stage: PipelineStage) -> float:
+    """Bytes that the forward pass keeps for the backward pass."""
     read = {tensor.name for task in stage.tasks if task.phase == "backward" for tensor in task.reads}
     written = {tensor.name: tensor for task in stage.tasks if task.phase == "forward" for tensor in task.writes}
     return sum(tensor.size_bytes for name, tensor in written.items() if name in read)

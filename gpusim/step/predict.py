@@ -1,6 +1,6 @@
-"""The flow of a step: kernels prepared, the step played at the clocks that the power limit leaves it, breakdown.
+"""The flow of a step: kernels prepared, the step simulated at the clocks that the power limit leaves it, breakdown.
 
-It is played at one clock for all kernels, and then with one for each stretch over which the governor averages power.
+It is simulated at one clock for all kernels, and then with one for each stretch over which the governor averages power.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gpusim.step.clocks import clocks_of
 from gpusim.step.kernels import Kernels, Peers
 from gpusim.step.options import StepOptions
 from gpusim.step.results import Step
-from gpusim.step.schedule import COMPUTE, Run, once, run
+from gpusim.step.schedule import COMPUTE, StepTiming, once, run
 from gpusim.system import System
 
 
@@ -30,7 +30,7 @@ def predict_step(
 
     Args:
         tasks: of one forward and backward pass, then of the update, in the order of their launches.
-        simulate: plays launches of kernels.
+        simulate: simulates launches of kernels.
         peers: the GPUs that work on the step together; None for one alone.
 
     Raises:
@@ -38,22 +38,22 @@ def predict_step(
     """
     counts = [1 if task.phase in once(options) else options.accumulation for task in tasks]
     kernels = Kernels(system, tasks, simulate, peers)
-    runs: dict[float, Run] = {}
+    runs: dict[float, StepTiming] = {}
 
     def time_at(clock_mhz: float) -> float:
         if clock_mhz not in runs:
-            beside_us = kernels.beside_us(clock_mhz)
-            runs[clock_mhz] = run(system.host, tasks, kernels.durations_us(clock_mhz), options, beside_us)
+            overlapped_us = kernels.overlapped_us(clock_mhz)
+            runs[clock_mhz] = run(system.host, tasks, kernels.durations_us(clock_mhz), options, overlapped_us)
         return runs[clock_mhz].step_us
 
     at = sustained_clock(system.gpu, kernels.energy(counts), time_at)
-    durations_us, played = kernels.durations_us(at.clock_mhz), runs[at.clock_mhz]
-    computed = sorted((span for span in played.spans if span.stream == COMPUTE), key=lambda span: span.start_us)
+    durations_us, simulated = kernels.durations_us(at.clock_mhz), runs[at.clock_mhz]
+    computed = sorted((span for span in simulated.spans if span.stream == COMPUTE), key=lambda span: span.start_us)
     clocks = clocks_of(system.gpu, computed, kernels.energies(), at, kernels.duration_us)
     if any(longer != 1.0 for longer in clocks.longer):
-        beside_us = kernels.beside_us(at.clock_mhz)
+        overlapped_us = kernels.overlapped_us(at.clock_mhz)
         durations_us = [one * longer for one, longer in zip(durations_us, clocks.longer, strict=True)]
-        slower_us = beside_us and [one * longer for one, longer in zip(beside_us, clocks.longer, strict=True)]
-        played = run(system.host, tasks, durations_us, options, slower_us)
+        slower_us = overlapped_us and [one * longer for one, longer in zip(overlapped_us, clocks.longer, strict=True)]
+        simulated = run(system.host, tasks, durations_us, options, slower_us)
     timed = kernels.timed(tasks, counts, at, durations_us)
-    return Step(system.gpu.name, timed, clocks.mean_mhz, clocks.mean_w, played)
+    return Step(system.gpu.name, timed, clocks.mean_mhz, clocks.mean_w, simulated)

@@ -9,7 +9,7 @@ from gpusim.models.task import Task, Tensor
 
 
 def resident_fractions(tasks: Iterable[Task], capacity_bytes: float) -> list[float]:
-    """Of what each task reads, the share that L2 holds when it starts.
+    """Fraction of the bytes that each task reads that L2 holds when the task starts.
 
     L2 keeps the tensors that were read or written last, as many bytes as it has. A step begins with nothing of them.
     """
@@ -33,7 +33,7 @@ class _Cache:
         self._free_bytes = capacity_bytes
 
     def resident_bytes(self, tensor: Tensor) -> float:
-        """Of a tensor, or of a part of one."""
+        """Bytes of a tensor that L2 holds; of a part, at most its size."""
         return min(tensor.size_bytes, self._held_bytes.get(tensor.name, 0.0))
 
     def touch(self, tensor: Tensor) -> None:

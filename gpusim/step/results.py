@@ -9,8 +9,8 @@ from typing import TypeVar
 from gpusim.collectives.timing import CollectiveTime
 from gpusim.models.task import Task
 from gpusim.prediction.results import Result
-from gpusim.step.play import Span
-from gpusim.step.schedule import Run
+from gpusim.step.cuda_streams import TaskSpan
+from gpusim.step.schedule import StepTiming
 from gpusim.workloads.attention import Attention
 from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
@@ -35,7 +35,7 @@ class TimedTask:
 
     @property
     def total_us(self) -> float:
-        """Of all its runs in a step [us]."""
+        """Time of all its runs in a step [us]."""
         return self.count * self.time_us
 
     @property
@@ -49,7 +49,7 @@ class TimedTask:
 
 @dataclass(frozen=True, slots=True)
 class TimedCollective:
-    """What GPUs exchange, with its time."""
+    """A collective of a step with its time."""
 
     task: Task
     count: float
@@ -58,12 +58,12 @@ class TimedCollective:
 
     @property
     def time_us(self) -> float:
-        """Of one run [us]."""
+        """Time of one run [us]."""
         return self.time.time_us
 
     @property
     def total_us(self) -> float:
-        """Of all its runs in a step [us]."""
+        """Time of all its runs in a step [us]."""
         return self.count * self.time_us
 
     @property
@@ -84,12 +84,12 @@ class OperatorShare:
     """The first layer that runs it."""
     op: str
     shape: str
-    """Its sizes."""
+    """Sizes of the operator."""
     count: float
     time_us: float
-    """Of all its runs."""
+    """Time of all its runs [us]."""
     share: float
-    """Of the time of the step."""
+    """Fraction of the time of the step."""
     bottleneck: str
     kernel: str
 
@@ -104,11 +104,11 @@ class Step:
     """Mean over time, from the power governor."""
     power_w: float
     """Mean."""
-    run: Run
+    run: StepTiming
     messages_us: float = 0.0
-    """Sum of those between the stages of a pipeline [us]."""
+    """Sum of the times of messages between the stages of a pipeline [us]."""
     awaited_us: float = 0.0
-    """What they add to the step [us]."""
+    """Time that messages add to the step [us]."""
 
     @property
     def computed(self) -> tuple[TimedTask, ...]:
@@ -127,7 +127,7 @@ class Step:
 
     @property
     def exposed_us(self) -> float:
-        """Of these, the time in which no kernel computes, or by which a pipeline takes longer for them [us]."""
+        """Time of exchanges in which no kernel computes, or by which a pipeline takes longer for them [us]."""
         exchanged = {place for place, one in enumerate(self.tasks) if isinstance(one, TimedCollective)}
         if not exchanged:
             return self.awaited_us
@@ -149,7 +149,7 @@ class Step:
 
     @property
     def flops(self) -> float:
-        """Of its matrix multiplications and convolutions: those of the backward pass and of recomputation, too."""
+        """FLOP of matrix multiplications and convolutions in all passes, recomputation included."""
         return sum(
             one.count * one.task.operator.flops
             for one in self.computed
@@ -158,7 +158,7 @@ class Step:
 
     @property
     def tflops(self) -> float:
-        """Their rate [TFLOP/s]."""
+        """Rate of the FLOP of its matrix operators over the whole step [TFLOP/s]."""
         return self.flops / self.step_us / 1e6
 
     @property
@@ -168,7 +168,7 @@ class Step:
 
     @property
     def energy_j(self) -> float:
-        """Of the board, for one step [J]."""
+        """Energy that the GPU takes in a step [J]."""
         return self.power_w * self.step_us * 1e-6
 
     @property
@@ -190,7 +190,7 @@ class Step:
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
     def operators(self) -> list[OperatorShare]:
-        """Its operators, the one that takes most time first."""
+        """Operators of the step, in descending order of time."""
         found: dict[Hashable, list[TimedTask]] = {}
         for one in self.computed:
             found.setdefault(one.task.operator, []).append(one)
@@ -218,7 +218,7 @@ class Step:
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
-def exposed_us(exchanges: Sequence[Span], kernels: Sequence[Span]) -> float:
+def exposed_us(exchanges: Sequence[TaskSpan], kernels: Sequence[TaskSpan]) -> float:
     """Time in which exchanges run and no kernel does [us]; the spans of each follow one another."""
     busy = iter(sorted(kernels, key=lambda span: span.start_us))
     kernel = next(busy, None)

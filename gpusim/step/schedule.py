@@ -1,4 +1,4 @@
-"""The schedule of a step: the launches of two steps in a row, played, and what one step takes in the long run.
+"""The schedule of a step: the launches of two steps in a row, simulated, and what one step takes in the long run.
 
 The first step starts with an idle GPU, the second one as all further ones do: its interval is the time of a step.
 """
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from gpusim.host.host import Host
 from gpusim.host.timing_methods import LIBRARY_KINDS, dispatched_as
 from gpusim.models.task import Task
+from gpusim.step.cuda_streams import TaskLaunch, TaskSpan, simulate_streams
 from gpusim.step.options import StepOptions
-from gpusim.step.play import Launch, Span, play
 from gpusim.workloads.collective import Collective
 
 COMPUTE, COMMUNICATION = "compute", "communication"
@@ -24,20 +24,20 @@ READ_BACK = ("nonzero", "item", "unscale", "read_norm")
 overflowed, by how much gradients are clipped."""
 STEPS = 2
 MOST_PASSES = 2
-"""Forward and backward passes of a step that are played; of more, each takes as long as the last of these."""
+"""Forward and backward passes of a step that are simulated; of more, each takes as long as the last of these."""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class StepTiming:
     """A step among others like it [us]."""
 
     step_us: float
     pass_us: float
-    """Of ``step_us``, one forward and backward pass."""
+    """Part of ``step_us`` that one forward and backward pass takes."""
     slowed_us: float
-    """By which its kernels take longer beside exchanges."""
-    spans: tuple[Span, ...]
-    """Of the passes that were played and the update, from the end of the step before; ``launch`` counts tasks."""
+    """Time that exchanges add to the kernels beside them."""
+    spans: tuple[TaskSpan, ...]
+    """When each task ran, from the end of the step before; ``launch`` is the task's index."""
 
 
 def run(
@@ -45,20 +45,20 @@ def run(
     tasks: Sequence[Task],
     durations_us: Sequence[float],
     options: StepOptions,
-    beside_us: Sequence[float] | None = None,
-) -> Run:
-    """Play a step.
+    overlapped_us: Sequence[float] | None = None,
+) -> StepTiming:
+    """Simulate a step.
 
     Args:
         durations_us: of the kernels of each task.
-        beside_us: of the same while GPUs exchange data; None: as long.
+        overlapped_us: durations of the same kernels while GPUs exchange data; None: as alone.
     """
     if not any(task.phase == "communication" for task in tasks):
-        beside_us = None
+        overlapped_us = None
     order = list(_order(tasks, options))
-    launches = _launches(host, tasks, durations_us, beside_us, order, options)
+    launches = _launches(host, tasks, durations_us, overlapped_us, order, options)
     ends = [0.0] * len(order)
-    spans = play(launches, host.graph_gap_us if options.graphs else host.stream_gap_us)
+    spans = simulate_streams(launches, host.graph_gap_us if options.graphs else host.stream_gap_us)
     for span in spans:
         ends[span.launch] = span.end_us
     length = len(order) // STEPS
@@ -67,13 +67,15 @@ def run(
     pass_us = _pass_us(ends[length:], tasks, once(options), passes, began_us)
     shown = tuple(span.moved(order[span.launch], -began_us) for span in spans if span.launch >= length)
     computed = [span for span in shown if span.stream == COMPUTE]
-    slowed_us = sum(span.end_us - span.start_us - durations_us[span.launch] for span in computed) if beside_us else 0.0
-    return Run(ended_us - began_us + (options.accumulation - passes) * pass_us, pass_us, slowed_us, shown)
+    slowed_us = 0.0
+    if overlapped_us:
+        slowed_us = sum(span.end_us - span.start_us - durations_us[span.launch] for span in computed)
+    return StepTiming(ended_us - began_us + (options.accumulation - passes) * pass_us, pass_us, slowed_us, shown)
 
 
 def once(options: StepOptions) -> tuple[str, ...]:
     """Phases that a step has once, after or with its last pass, however many passes it has."""
-    return ONCE[1:] if options.sums_each_pass else ONCE
+    return ONCE[1:] if options.allreduce_per_microbatch else ONCE
 
 
 def _order(tasks: Sequence[Task], options: StepOptions) -> Iterator[int]:
@@ -92,10 +94,10 @@ def _launches(
     host: Host,
     tasks: Sequence[Task],
     durations_us: Sequence[float],
-    beside_us: Sequence[float] | None,
+    overlapped_us: Sequence[float] | None,
     order: Sequence[int],
     options: StepOptions,
-) -> list[Launch]:
+) -> list[TaskLaunch]:
     """One launch for each task: the host time of its call, its duration, and what it waits for on another stream."""
     last_of_step = {len(order) * step // STEPS - 1 for step in range(1, STEPS + 1)}
     calls_us = {call: _host_us(host, call, options) for call in {task.call for task in tasks}}
@@ -114,9 +116,9 @@ def _launches(
         read_back = (task.call in READ_BACK and not options.graphs) or (options.synchronised and number in last_of_step)
         host_us = calls_us[task.call] + (options.host_us if place == 0 else 0.0)
         exchanges = stream == COMMUNICATION
-        slower_us = beside_us[place] if beside_us and not exchanges else None
+        slower_us = overlapped_us[place] if overlapped_us and not exchanges else None
         gap_us = _further_gap_us(host, task, options)
-        found.append(Launch(host_us, durations_us[place], stream, after, read_back, exchanges, slower_us, gap_us))
+        found.append(TaskLaunch(host_us, durations_us[place], stream, after, read_back, exchanges, slower_us, gap_us))
         written |= {tensor.name: (number, stream) for tensor in task.writes}
     return found
 

@@ -25,7 +25,7 @@ from gpusim.step.model import Footprint, ModelResult
 from gpusim.step.options import StepOptions
 from gpusim.step.predict import predict_step
 from gpusim.step.results import Step
-from gpusim.step.schedule import Run
+from gpusim.step.schedule import StepTiming
 from gpusim.system import System
 
 SAMPLES = 5
@@ -35,7 +35,7 @@ NEGLIGIBLE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class StepSample:
     """A step of a batch that is predicted, and stands for those about it."""
 
     times: float
@@ -85,7 +85,7 @@ def translation_footprint(system: System, model: Model, sizes: Mapping[str, int]
 
 def _sampled(
     system: System, model: Model, sizes: Mapping[str, int], policy: Policy
-) -> tuple[Graph, Iterator[tuple[Sample, Sequence[Task]]]]:
+) -> tuple[Graph, Iterator[tuple[StepSample, Sequence[Task]]]]:
     """The model at its sizes, and the steps that are predicted, each with what it launches."""
     decoding = model.content.decoding
     if decoding is None:
@@ -95,7 +95,7 @@ def _sampled(
     sizes = _with_longest(decoding, model, sizes)
     graph = model.graph(sizes)
 
-    def tasks(sample: Sample) -> Sequence[Task]:
+    def tasks(sample: StepSample) -> Sequence[Task]:
         taken = pass_graph(model, {**sizes, "active": sample.active, "written": sample.written}, sample.passes)
         return tasks_of(taken, policy, system.gpu)
 
@@ -103,9 +103,9 @@ def _sampled(
     return graph, ((sample, tasks(sample)) for sample in written)
 
 
-def samples(written: Lengths, batch: int) -> Iterator[Sample]:
+def samples(written: Lengths, batch: int) -> Iterator[StepSample]:
     """The prompt, and steps that stand for those of all tokens: without a sequence that ends, and with one or more."""
-    yield Sample(1.0, ("prompt",), batch, 1)
+    yield StepSample(1.0, ("prompt",), batch, 1)
     last = max(1, round(written.longest(batch)))
     tokens = sorted({1 + round(at * (last - 1) / (SAMPLES - 1)) for at in range(SAMPLES)})
     going_on, ending = dict.fromkeys(tokens, 0.0), dict.fromkeys(tokens, 0.0)
@@ -118,9 +118,9 @@ def samples(written: Lengths, batch: int) -> Iterator[Sample]:
     for token in tokens:
         active = max(1, round(batch * written.longer(token - 1) / written.any_longer(token - 1, batch)))
         if going_on[token] > NEGLIGIBLE:
-            yield Sample(going_on[token], ("token",), active, token)
+            yield StepSample(going_on[token], ("token",), active, token)
         if ending[token] > NEGLIGIBLE:
-            yield Sample(ending[token], ("token", "ending"), active, token)
+            yield StepSample(ending[token], ("token", "ending"), active, token)
 
 
 def _between(tokens: Sequence[int], token: int) -> Iterator[tuple[int, float]]:
@@ -153,4 +153,4 @@ def added(steps: Sequence[tuple[float, Step]]) -> Step:
     tasks = tuple(replace(task, count=times * task.count) for times, step in steps for task in step.tasks)
     clock_mhz = sum(times * step.step_us * step.clock_mhz for times, step in steps) / total_us
     power_w = sum(times * step.step_us * step.power_w for times, step in steps) / total_us
-    return Step(steps[0][1].arch, tasks, clock_mhz, power_w, Run(total_us, total_us, 0.0, ()))
+    return Step(steps[0][1].arch, tasks, clock_mhz, power_w, StepTiming(total_us, total_us, 0.0, ()))

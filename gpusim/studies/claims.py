@@ -1,4 +1,4 @@
-"""Published claims judged by predictions: each run is predicted once, a claim is an expression of their figures."""
+"""Published claims judged by predictions: each run is predicted once, a claim is an expression of their metrics."""
 
 from __future__ import annotations
 
@@ -33,57 +33,57 @@ def run_claims(
     """Predict every run and judge every claim; write ``results.csv``, ``figures.csv`` and ``manifest.json``.
 
     Raises:
-        SpecError: a run cannot be predicted, or an expression has a figure that its run does not have; with the line.
+        SpecError: a run cannot be predicted, or an expression has a metric that its run does not have; with the line.
     """
     inputs = manifest_inputs(experiment, command)
     check_places(out, [MANIFEST, *experiment.output_files()], MANIFEST)
     with journal_in(out) as journal:
-        figures: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for name, case in experiment.cases.items():
             try:
-                found = journal.once(case, partial(_figures, case))
+                found = journal.once(case, partial(_metrics, case))
             except InputError as error:
                 raise experiment.file.error(f"runs.{name}", str(error)) from None
-            figures |= _named(name, found)
-        figures |= _model_figures(experiment, service, progress)
-        rows = [_judged(experiment, index, claim, figures) for index, claim in enumerate(experiment.content.claims)]
+            metrics |= _named(name, found)
+        metrics |= _model_metrics(experiment, service, progress)
+        rows = [_judged(experiment, index, claim, metrics) for index, claim in enumerate(experiment.content.claims)]
         with staging(out, MANIFEST) as folder:
             write_results(folder, rows)
-            write_csv(folder / "figures.csv", [_figure_row(experiment, *one) for one in figures.items()])
+            write_csv(folder / "figures.csv", [_metric_row(experiment, *one) for one in metrics.items()])
             write_manifest(folder, inputs, {"rows": len(rows)})
     written = tuple(out / name for name in (MANIFEST, *output_files(experiment)))
     return Finished(tuple(rows), (), written, journal.resumed, journal.damaged, Counts(len(rows)))
 
 
-def _figures(case: OperatorCase) -> dict[str, Any]:
-    """The figures of the prediction of an operator."""
+def _metrics(case: OperatorCase) -> dict[str, Any]:
+    """The metrics of the prediction of an operator."""
     return predict_one(case).figures()
 
 
-def _model_figures(experiment: ClaimsExperiment, service: Service, progress: Progress) -> dict[str, float]:
-    """The figures of all predictions of models."""
+def _model_metrics(experiment: ClaimsExperiment, service: Service, progress: Progress) -> dict[str, float]:
+    """The metrics of all predictions of models."""
     cases = {
         name: Case(experiment.specs[name].system, run.model.workload(run.gpu))
         for name, run in experiment.content.runs.items()
         if run.model is not None
     }
-    figures: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for name, outcome in zip(cases, predict_all(list(cases.values()), service, progress), strict=True):
         if outcome.result is None:
             raise experiment.file.error(f"runs.{name}", outcome.reason)
-        figures |= _named(name, outcome.result.as_dict())
-    return figures
+        metrics |= _named(name, outcome.result.as_dict())
+    return metrics
 
 
-def _named(run: str, figures: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers among the figures of a run, as expressions name them."""
-    return {f"{run}.{name}": value for name, value in figures.items() if type(value) in (int, float)}
+def _named(run: str, metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers among the metrics of a run, as expressions name them."""
+    return {f"{run}.{name}": value for name, value in metrics.items() if type(value) in (int, float)}
 
 
-def _judged(experiment: ClaimsExperiment, index: int, claim: Claim, figures: dict[str, float]) -> Row:
+def _judged(experiment: ClaimsExperiment, index: int, claim: Claim, metrics: dict[str, float]) -> Row:
     """A claim as a row."""
     try:
-        value = value_of(claim.predicted, figures, FIGURES)
+        value = value_of(claim.predicted, metrics, FIGURES)
     except ValueError as error:
         raise experiment.file.error(f"claims.{index}.predicted", str(error)) from None
     measured = claim.measured
@@ -102,6 +102,6 @@ def _judged(experiment: ClaimsExperiment, index: int, claim: Claim, figures: dic
     }
 
 
-def _figure_row(experiment: ClaimsExperiment, name: str, value: float) -> Row:
-    run, _, figure = name.partition(".")
-    return {"run": run, "gpu": experiment.specs[run].gpu.name, "figure": figure, "value": value}
+def _metric_row(experiment: ClaimsExperiment, name: str, value: float) -> Row:
+    run, _, metric = name.partition(".")
+    return {"run": run, "gpu": experiment.specs[run].gpu.name, "figure": metric, "value": value}

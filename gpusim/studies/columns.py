@@ -88,7 +88,7 @@ def _case_of_row(index: int, row: Mapping[str, Any], systems: dict[str, System])
 
 
 def _is_missing(value: object) -> bool:
-    """None, or the NaN that data frames hold in its place."""
+    """Whether a value is None, or the NaN that data frames hold in its place."""
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
@@ -138,7 +138,7 @@ def result_columns(
     cases: Sequence[OperatorCase], outcomes: Sequence[CaseResult[Result]]
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Each field of the results that is a number or a text, and the reasons of skipped rows."""
-    kinds = _figures()
+    kinds = _metrics()
     nothing = {name: EMPTY[kind] for name, kind in kinds.items()}
     rows = [
         _given(outcome.result, nothing) if outcome.result else nothing | case.workload.identity(case.system)
@@ -149,11 +149,11 @@ def result_columns(
 
 
 def _given(result: Result, nothing: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures of a result; what it does not have is as in a skipped row."""
+    """The metrics of a result; what it does not have is as in a skipped row."""
     found = {name: getattr(result, name) for name in nothing}
     return {name: nothing[name] if value is None else value for name, value in found.items()}
 
 
-def _figures() -> dict[str, type]:
+def _metrics() -> dict[str, type]:
     """The fields of a result that are a number or a text, and their types."""
     return {name: kind for name, kind in field_kinds().items() if kind in EMPTY}

@@ -16,7 +16,7 @@ from gpusim.progress import Progress, no_progress
 from gpusim.report.formatting import energy_text, interval_text, time_text
 from gpusim.report.text_table import TextTable
 from gpusim.studies.prices import Prices, read_prices
-from gpusim.studies.workload import Board, Predicted, Workload, interval_of, step_of, total_us
+from gpusim.studies.workload import GpuVariant, Predicted, Workload, interval_of, step_of, total_us
 
 US_OF_HOUR = 3600e6
 
@@ -27,11 +27,12 @@ class Compared:
 
     arch: str
     step: str = ""
-    """Of a model: what is predicted, with its precision and sizes."""
+    """Step of a model, with its precision and sizes."""
     time_us: float | None = None
-    """Of an operator with its launch, or of a step; None where the board cannot run it, as are the other figures."""
+    """Time of an operator with its launch, or of a step [us]. None, as are the other values, where the GPU
+    cannot run it."""
     speedup: float | None = None
-    """Over the first board that can run it."""
+    """Speedup over the first GPU that can run the workload."""
     bottleneck: str = ""
     """Largest share of the time."""
     time_us_p10: float | None = None
@@ -40,14 +41,14 @@ class Compared:
     evidence: str | None = None
     """What surrounds the prediction of an operator: ``validated``, ``interpolated`` or ``extrapolated``."""
     energy_mj: float | None = None
-    """Of a run [mJ]."""
+    """Energy of a run [mJ]."""
     memory_gib: float | None = None
     fits: bool | None = None
     """Into the memory of the board."""
     price: float | None = None
-    """As the prices state it; None where they do not."""
+    """Price as the file of prices states it; None where it does not."""
     runs_per_dollar: float | None = None
-    """Of a price by the hour."""
+    """Runs for a dollar at a price by the hour."""
     relative_value: float | None = None
     """Performance for the money over that of the first board that has a price and can run it."""
     reason: str = ""
@@ -60,7 +61,7 @@ class Compared:
 
 def compare_workload(
     workload: Workload,
-    boards: Sequence[Board],
+    boards: Sequence[GpuVariant],
     prices: Prices | None = None,
     service: Service = Service(),
     progress: Progress = no_progress,
@@ -168,7 +169,8 @@ def compare(
     workload = case(archs[0], **arguments).workload
     arch_path = tuple(map(Path, arguments.get("arch_path", ())))
     boards = [
-        Board(os.fspath(arch), arguments.get("overrides") or {}, arguments.get("cuda"), arch_path) for arch in archs
+        GpuVariant(os.fspath(arch), arguments.get("overrides") or {}, arguments.get("cuda"), arch_path)
+        for arch in archs
     ]
     read = read_prices(Path(prices), arch_path) if prices is not None else None
     return compare_workload(workload, boards, read, Service(jobs))

@@ -23,7 +23,7 @@ MOST_CASES = 10_000
 
 
 class GridCase(NamedTuple):
-    """One prediction to make."""
+    """Prediction of a grid that is still to make."""
 
     case: OperatorCase
     values: Mapping[str, Any]

@@ -29,7 +29,7 @@ MANIFEST = "manifest.json"
 """Name of the file."""
 RESULTS = "results.csv"
 PARQUET = "results.parquet"
-"""The same rows, where pyarrow is installed."""
+"""File of the rows of ``RESULTS``, where pyarrow is installed."""
 PACKAGES = ("matplotlib", "ml_dtypes", "numpy", "packaging", "pydantic", "pyyaml", "scipy", "simpy")
 
 
@@ -71,13 +71,13 @@ def _mathmodes(experiment: Experiment) -> list[dict[str, Any]]:
     content = experiment.content
     if not (content.mathmode or any(entry.mathmode for entry in content.gemms)):
         return []
-    answers: list[dict[str, Any]] = []
+    modes: list[dict[str, Any]] = []
     for case in experiment.cases():
         if case.mathmode:
-            answer = {"mathmode": case.mode, "gpu": case.gpu, **case.mathmode.as_dict()}
-            if answer not in answers:
-                answers.append(answer)
-    return answers
+            math_mode = {"mathmode": case.mode, "gpu": case.gpu, **case.mathmode.as_dict()}
+            if math_mode not in modes:
+                modes.append(math_mode)
+    return modes
 
 
 def _spec_inputs(spec: Spec, overrides: Mapping[str, Any]) -> dict[str, Any]:

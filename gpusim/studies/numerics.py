@@ -1,4 +1,4 @@
-"""Numerical study of a product: the selected kernel executed on a sample of C, with operands drawn or from files."""
+"""Numerical study of a GEMM: the selected kernel executed on a sample of C, with operands drawn or from files."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Sample:
     a: Path | None = None
     """``.npy`` file of A, m x k; drawn from ``distribution`` if None."""
     b: Path | None = None
-    """The same of B, k x n."""
+    """``.npy`` file of B, k x n; drawn from ``distribution_b`` if None."""
     distribution: str = "normal"
     """``NAME`` or ``NAME:X,Y``, as :func:`gpusim.numerics.study.parse_distribution` reads it."""
     distribution_b: str = ""
-    """That of B; as A if empty."""
+    """Distribution of B; that of A if empty."""
     scaling: Scaling | Literal["auto"] = "auto"
     """``auto`` is ``amax`` for integers, ``none`` for others."""
     tf32_rounding: Tf32Rounding = "nearest"
@@ -52,7 +52,7 @@ def execute_product(
     sample: Sample,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """The errors of a product against float64, with the kernel and the operands that it was executed on.
+    """Errors of a GEMM against float64, with the kernel and the operands that it was executed on.
 
     Args:
         sizes: ``m``, ``n`` and ``k``; those of the given matrices where None.
@@ -86,7 +86,7 @@ def execute_product(
 
 
 def _distributions(sample: Sample) -> list[Distribution]:
-    """Of A and B."""
+    """Distributions of A and B."""
     try:
         return [
             parse_distribution(text) for text in (sample.distribution, sample.distribution_b or sample.distribution)

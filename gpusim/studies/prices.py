@@ -31,7 +31,7 @@ MOST = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What boards cost, by their names."""
+    """Prices of GPUs by their names."""
 
     kind: Kind
     of_board: dict[str, float]
@@ -65,7 +65,7 @@ def _of_csv(path: Path, arch_path: Sequence[Path]) -> Prices:
 
     found: dict[str, float] = {}
     for _, fields in csv_fields(str(path), read_text(path), checked_header):
-        name = fields.text("gpu", "name the board, as in 'a100-sxm4-80gb'")
+        name = fields.text("gpu", "name the GPU, as in 'a100-sxm4-80gb'")
         try:
             board = board_of(name, arch_path).gpu.name
         except UnknownGpuError as error:
@@ -82,10 +82,10 @@ def _of_csv(path: Path, arch_path: Sequence[Path]) -> Prices:
 def _of_yaml(file: YamlFile, arch_path: Sequence[Path]) -> Prices:
     data: Any = file.data
     if not isinstance(data, dict) or len(data) != 1 or next(iter(data)) not in KINDS:
-        raise file.error("", "expected one key, per_hour or to_buy, above prices by board")
+        raise file.error("", "expected one key, per_hour or to_buy, above prices by GPU")
     kind: Kind = next(iter(data))
     if not isinstance(data[kind], dict) or not data[kind]:
-        raise file.error(kind, "expected prices by board, such as 't4: 0.53'")
+        raise file.error(kind, "expected prices by GPU, such as 't4: 0.53'")
     return Prices(kind, dict(_boards(file, kind, data[kind], arch_path)))
 
 

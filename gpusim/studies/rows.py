@@ -1,6 +1,6 @@
 """The rows of ``results.csv``: their columns, the text of a row, and the values that tables and plots read back.
 
-The figures of a row are written as text where they were predicted, and are not parsed again before the file stands.
+The values of a row are written as text where they were predicted, and are not parsed again before the file stands.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from gpusim.studies.manifest import PARQUET, RESULTS
 from gpusim.workloads.gemm import Gemm
 
 
-def _kinds_of_figures() -> dict[str, type]:
+def _kinds_of_metrics() -> dict[str, type]:
     """The columns of a result: all of its fields but the ranked alternatives, and its Nsight Compute metrics."""
     kinds = field_kinds()
     del kinds["alternatives"]
     return kinds | dict.fromkeys(NSIGHT_METRICS, float)
 
 
-FIGURES = _kinds_of_figures()
+METRICS = _kinds_of_metrics()
 """Columns of a result and their types; ``dict`` and ``tuple`` are written as JSON."""
 
 _READ: Mapping[type, Callable[[str], Any]] = {
@@ -57,13 +57,13 @@ def write_results(folder: Path, rows: Sequence[Row]) -> None:
         write_parquet(folder / RESULTS, kinds, folder / PARQUET)
 
 
-def figures_text(result: Result) -> str:
-    """The figures of a result as a part of a line of CSV."""
+def metrics_text(result: Result) -> str:
+    """The metrics of a result as a part of a line of CSV."""
     return csv_text(result.figures().values())
 
 
-FIGURES_TEXT = ResultForm(figures_text, tuple(FIGURES), TypeAdapter(CaseResult[str]))
-"""What an experiment keeps of each result."""
+METRICS_TEXT = ResultForm(metrics_text, tuple(METRICS), TypeAdapter(CaseResult[str]))
+"""Form in which an experiment keeps results."""
 
 
 def columns(experiment: Experiment) -> dict[str, type]:
@@ -73,7 +73,7 @@ def columns(experiment: Experiment) -> dict[str, type]:
         **({GPU_NAME: str} if experiment.varying else {}),
         **{name: _kind_of_values(experiment, name) for name in experiment.varying},
         **dict.fromkeys(("group", "label", "mathmode", "mathmode_rule"), str),
-        **FIGURES,
+        **METRICS,
         "dram_peak_gb_per_s": float,
         "element_bits": int,
         "output_bits": int,
@@ -94,13 +94,13 @@ def row_text(case: ExperimentCase, case_result: CaseResult[str]) -> str:
     gpu, operator = case.case.system.gpu, case.case.workload.operator
     rule = case.mathmode.rule if case.mathmode else ""
     place = (case.gpu, *case.gpu_columns.values(), case.group, case.label, case.mode, rule)
-    figures = case_result.result
-    if figures is None:
+    metrics = case_result.result
+    if metrics is None:
         known = case.case.workload.identity(case.case.system)
-        figures = csv_text(known.get(name, "") for name in FIGURES)
+        metrics = csv_text(known.get(name, "") for name in METRICS)
     output_bits = operator.output_bits if isinstance(operator, Gemm) else operator.dtype.bits
     rest = (gpu.dram.peak_bandwidth_gb_per_s, operator.dtype.bits, output_bits, case_result.reason)
-    return f"{csv_text(place)},{figures},{csv_text(rest)}"
+    return f"{csv_text(place)},{metrics},{csv_text(rest)}"
 
 
 def read_rows(path: Path, kinds: Mapping[str, type], names: Collection[str]) -> Iterator[Row]:

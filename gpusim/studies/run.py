@@ -30,13 +30,13 @@ from gpusim.experiment.value_panels import GPU_NAME
 from gpusim.files.outputs import check_places, csv_text, staging, write_csv, write_lines
 from gpusim.files.parquet import can_write_parquet, write_parquet
 from gpusim.files.yamlfile import SpecError
-from gpusim.numerics.training import Task, TrainingRun, train
+from gpusim.numerics.training import TrainingRun, TrainingTask, train
 from gpusim.progress import Progress, no_progress
 from gpusim.studies.manifest import MANIFEST, PARQUET, RESULTS, manifest_inputs, output_files, write_manifest
-from gpusim.studies.rows import FIGURES_TEXT, columns, read_rows, row_text, write_results
+from gpusim.studies.rows import METRICS_TEXT, columns, read_rows, row_text, write_results
 
 TRACEBACKS = "tracebacks.txt"
-"""Of cases that failed by a defect of gpusim; a folder that has this file is never up to date."""
+"""File of the tracebacks of defects of gpusim; a folder that has this file is never up to date."""
 MOST_PRINTED = 1_000
 """Rows that a table prints; all are in the CSV."""
 SHOWN = (
@@ -71,7 +71,7 @@ class Finished:
     """Those that tables show, with the columns that tables and plots read; none of a case that failed."""
     points: tuple[MeasuredPoint, ...]
     files: tuple[Path, ...]
-    """All files written, plots last."""
+    """Files written, plots last."""
     resumed: int
     """Number of predictions or training runs resumed from the journal."""
     damaged: int
@@ -101,9 +101,9 @@ def run_experiment(
     inputs = manifest_inputs(experiment, command)
     check_places(out, [MANIFEST, *output_files(experiment), TRACEBACKS], MANIFEST)
     with journal_in(out) as journal:
-        sweep = ResumableSweep(lambda: (one.case for one in experiment.cases()), FIGURES_TEXT, journal)
+        sweep = ResumableSweep(lambda: (one.case for one in experiment.cases()), METRICS_TEXT, journal)
         if not len(sweep):
-            raise experiment.file.error("gpus", "no GPU runs any of the products; change 'dtypes'")
+            raise experiment.file.error("gpus", "no GPU runs any of the GEMMs; change 'dtypes'")
         progress(sweep.found, len(sweep))
         with closing(sweep.predict(service)) as fresh:
             for done, _ in enumerate(fresh, sweep.found + 1):
@@ -213,7 +213,7 @@ def run_training(
     command: Sequence[str] = (),
     progress: Progress = no_progress,
 ) -> Finished:
-    """Train every run; write ``results.csv``, ``gradients.csv``, ``manifest.json`` and the figure."""
+    """Train every run; write ``results.csv``, ``gradients.csv``, ``manifest.json`` and the plot."""
     inputs = manifest_inputs(experiment, command)
     check_places(out, [MANIFEST, *output_files(experiment)], MANIFEST)
     with journal_in(out) as journal:
@@ -231,7 +231,7 @@ def run_training(
         with staging(out, MANIFEST) as folder:
             write_results(folder, rows)
             write_csv(folder / "gradients.csv", gradients or [{"run": "", "exponent": "", "gradients": ""}])
-            figures.draw_training(experiment.content, rows, gradients, folder / experiment.figure)
+            figures.draw_training(experiment.content, rows, gradients, folder / experiment.plot_file)
             write_manifest(folder, inputs, {"rows": len(rows)})
             written = _in_order(experiment, out, {path.name for path in folder.iterdir()})
     return Finished(tuple(rows), (), written, journal.resumed, journal.damaged)
@@ -251,7 +251,7 @@ def _progress_of_run(progress: Progress, index: int, runs: int, done: int, total
     progress(index * total + done, runs * total)
 
 
-def _train(task: Task, run: TrainingRun, progress: Progress) -> dict[str, Any]:
+def _train(task: TrainingTask, run: TrainingRun, progress: Progress) -> dict[str, Any]:
     """A training run as a JSON object."""
     trained = train(task, run, progress)
     return {

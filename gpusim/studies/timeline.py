@@ -14,7 +14,7 @@ from gpusim.report.trace_events import write_timeline
 from gpusim.sim.trace import Recorder
 
 MOST_EVENTS = 100_000
-"""At some 170 bytes each, the file stays below 20 MB."""
+"""Events in a file; at some 170 bytes each it stays below 20 MB."""
 
 
 @dataclass(frozen=True, slots=True)

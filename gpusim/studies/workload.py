@@ -21,31 +21,31 @@ Predicted = Result | ModelResult
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
-    """A board by name, with values replaced."""
+class GpuVariant:
+    """A GPU by name, with values of its spec replaced."""
 
     arch: str
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    """By key path, as ``--set`` takes them."""
+    """Replaced values by key path, as ``--set`` takes them."""
     cuda: int | None = None
     arch_path: tuple[Path, ...] = ()
 
     @property
     def spec(self) -> Spec:
-        """Its spec.
+        """Spec with the values replaced.
 
         Raises:
-            SpecError: no such board, or its values cannot be so.
+            SpecError: no such GPU, or its values cannot be so.
         """
         shipped = _loaded(self.arch, self.arch_path, self.cuda)
         return with_overrides(shipped, self.overrides) if self.overrides else shipped
 
-    def with_values(self, overrides: Mapping[str, Any]) -> Board:
-        """This board with further values replaced."""
+    def with_values(self, overrides: Mapping[str, Any]) -> GpuVariant:
+        """This GPU with further values replaced."""
         return replace(self, overrides={**self.overrides, **overrides})
 
     def case(self, workload: Workload) -> Case[Predictable[Predicted]]:
-        """The prediction of a workload on this board.
+        """The prediction of a workload on this GPU.
 
         Raises:
             SpecError: as ``spec``.

@@ -107,7 +107,7 @@ def test_a_product_that_does_not_fit_ends_with_status_1_unless_it_is_meant(ask: 
     question = ("--arch", "t4", "-m", "400000", "-n", "400000", "-k", "400000", "--detail", "bound", "--format", "json")
     status, out, err = ask(*question)
     assert (status, json.loads(out)["fits"]) == (1, False)
-    assert err == "gpusim: the product would not fit into the GPU's memory; --allow-oom accepts that\n"
+    assert err == "gpusim: the GEMM would not fit into the GPU's memory; --allow-oom accepts that\n"
     status, out, err = ask(*question, "--allow-oom")
     assert (status, err) == (0, "")
     assert json.loads(out)["notes"]
@@ -122,7 +122,7 @@ def test_an_experiment_says_how_many_products_do_not_fit(
     text = "title: Large\ngpus: [T4]\ndtypes: [fp16]\ndetail: bound\ngemms: [{square: [512, 400000]}]\n"
     Path("large.yaml").write_text(text, encoding="utf-8")
     assert run_cli(["run", "large.yaml", "-o", "out"]) == 0
-    said = "gpusim: 1 of 2 products would not fit into the GPU's memory; see the column 'fits'"
+    said = "gpusim: 1 of 2 GEMMs would not fit into the GPU's memory; see the column 'fits'"
     assert said in capsys.readouterr().err.splitlines()
     with Path("out/results.csv").open(encoding="utf-8", newline="") as lines:
         assert [row["fits"] for row in csv.DictReader(lines)] == ["True", "False"]

@@ -49,7 +49,7 @@ from gpusim.studies.calibration.observations import observations, sample_rows, t
 from gpusim.studies.calibration.parameters import (
     LIMITS,
     TIMING_LIMITS_US,
-    Board,
+    FittedBoard,
     Known,
     Parameter,
     SourceTiming,
@@ -217,7 +217,7 @@ def test_a_value_whose_interval_fills_its_range_is_not_identified(report: Calibr
         assert not one.identified or low > one.parameter.low or high < one.parameter.high
 
 
-def board_of(spec: Spec) -> Board:
+def board_of(spec: Spec) -> FittedBoard:
     """A board whose values, and those of sources on it, may all move."""
     of_sources = stated_overheads(spec.files)
     origins = {**spec.provenance, **(of_sources.provenance("sources") if of_sources else {})}
@@ -232,7 +232,7 @@ def test_a_measured_value_moves_within_its_spread_only() -> None:
         "l2.bandwidth_bytes_per_cycle": Known("measured"),
         "l2.usable_fraction": Known("assumed", 0.2),
     }
-    moving = {one.key_path: one for one in parameters([Board(MeasuredSystem(spec.system), known, "")], (), ())}
+    moving = {one.key_path: one for one in parameters([FittedBoard(MeasuredSystem(spec.system), known, "")], (), ())}
     efficiency, bandwidth, usable = (moving[key] for key in known)
     assert (efficiency.low, efficiency.high) == pytest.approx((0.9 * efficiency.value, 0.98))  # DRAM has to refresh
     assert (bandwidth.low, bandwidth.high) == pytest.approx((0.97 * bandwidth.value, 1.03 * bandwidth.value))
@@ -259,7 +259,7 @@ def test_each_source_of_runs_has_one_way_of_timing_within_bounds(write_runs: Wri
     sources = timing_of_sources(read_measured(write_runs(lines)))
     assert sources == {"lab_1": SourceTiming("event", 450.0), "tracer": SourceTiming("profiler", 9.0)}
     spec = load_spec("t4")
-    board = Board(MeasuredSystem(spec.system), {}, "").with_sources(sources)
+    board = FittedBoard(MeasuredSystem(spec.system), {}, "").with_sources(sources)
     (own,) = parameters([board], (), ("graph", "event"), sources)
     assert own.key_path == "sources.timing_us.lab_1"
     assert (own.low, own.high) == TIMING_LIMITS_US["event"]
@@ -271,7 +271,7 @@ def test_rows_are_drawn_from_every_magnitude_of_time(write_runs: WriteRuns) -> N
     times_us = [10.0 + at / 100 for at in range(90)] + [100.0, 101.0, 102.0, 103.0, 5000.0]
     rows = read_measured(write_runs([measured_line((64, 64, 64 + at), time) for at, time in enumerate(times_us)]))
     arch = load_spec("t4").system
-    found, _ = observations(rows, {"t4": Board(MeasuredSystem(arch), {}, "")})
+    found, _ = observations(rows, {"t4": FittedBoard(MeasuredSystem(arch), {}, "")})
     kept = [found[place].row.time_us for place in sample_rows(found, 20, seed=1)]
     assert len(kept) == 20
     assert kept.count(5000.0) == 1
@@ -302,7 +302,7 @@ def test_what_a_gpu_does_not_have_stays_away() -> None:
 
 def test_a_value_that_a_board_states_itself_stays_its_own() -> None:
     spec = load_spec("t4")
-    board = Board(MeasuredSystem(spec.system), {"dram.activation_bytes": Known("assumed")}, spec.sha256)
+    board = FittedBoard(MeasuredSystem(spec.system), {"dram.activation_bytes": Known("assumed")}, spec.sha256)
     trial = board.with_values((("clock.max_mhz", 1000.0), ("dram.activation_bytes", 5.0)))
     assert trial.system.gpu.clock.max_mhz == spec.gpu.clock.max_mhz
     assert trial.system.gpu.dram.activation_bytes == 5.0

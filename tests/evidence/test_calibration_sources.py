@@ -28,13 +28,13 @@ from gpusim.studies.calibration.identification import Identification, contradict
 from gpusim.studies.calibration.linear_model import LinearModel
 from gpusim.studies.calibration.microbenchmarks import Curves, fixed_by_microbenchmarks
 from gpusim.studies.calibration.observations import observations
-from gpusim.studies.calibration.parameters import OF_SOURCE, STALL_OF_SOURCE, Board, Known, Parameter, parameters
+from gpusim.studies.calibration.parameters import OF_SOURCE, STALL_OF_SOURCE, FittedBoard, Known, Parameter, parameters
 from gpusim.studies.calibration.report import CalibrationReport
 from gpusim.studies.calibration.row_kernels import RowKernels
 from gpusim.studies.calibration.session import calibrate
 from gpusim.studies.calibration.spec_writer import spec_texts
-from gpusim.studies.calibration.timer import Boards, Timer
-from gpusim.studies.microbench import play
+from gpusim.studies.calibration.timer import FittedBoards, Timer
+from gpusim.studies.microbench import reading_of
 from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
@@ -105,11 +105,11 @@ def test_each_value_of_a_sources_own_says_what_it_carries(write_runs: WriteRuns,
         measured_line(shape, time_us, method="stream", source="lab", gpu="v100-pcie-16gb")
         for shape, time_us in ((short, interval_us), (long, kernel_us + gap_us + stall_us))
     ]
-    boards = {"v100-pcie-16gb": Board(measured, {key: Known("assumed") for key, _ in own}, "")}
+    boards = {"v100-pcie-16gb": FittedBoard(measured, {key: Known("assumed") for key, _ in own}, "")}
     found, _ = observations(read_measured(write_runs(lines)), boards)
     moving = tuple(Parameter(key, value, "assumed", 0.7, 0.1, 100.0) for key, value in own)
     journal = Journal(tmp_path / "times.journal")
-    timer = Timer(boards, Inline(Boards(boards)), journal, lambda _done, _of: None)
+    timer = Timer(boards, Inline(FittedBoards(boards)), journal, lambda _done, _of: None)
     kernels = RowKernels(boards, found, moving, timer)
     timing, stall, both = own_timings(kernels, np.zeros(2), {None: kernels.start})
     (one,) = stall.values
@@ -178,7 +178,7 @@ def test_a_fit_to_be_replaced_is_read_from_boards_that_state_no_value_of_their_o
         for name, share in (("own", 0.5), ("fitted", 0.8))
     }
     shared = {one.key_path: Known("assumed") for one in moving}
-    boards = {"own": Board(earlier["own"], {}, ""), "fitted": Board(earlier["fitted"], shared, "")}
+    boards = {"own": FittedBoard(earlier["own"], {}, ""), "fitted": FittedBoard(earlier["fitted"], shared, "")}
     moves = moves_to(earlier, boards, moving)
     assert np.exp(moves) * [one.value for one in moving] == pytest.approx([0.8, 0.5])
 
@@ -212,19 +212,19 @@ def test_an_outlier_moves_a_refit_little() -> None:
 
 def point(system: System, given: dict[str, str]) -> PublishedPoint:
     """What a stream reads on a T4."""
-    read = play(system, "dram_stream_bw", given)
+    read = reading_of(system, "dram_stream_bw", given)
     return PublishedPoint("table.csv", 2, "t4", "dram_stream_bw", given, read.value, read.unit, "made up")
 
 
 def test_microbenchmarks_give_a_value_that_they_contradict_and_leave_one_that_they_confirm() -> None:
     t4 = unfitted("t4")
     known = {"dram.efficiency_fraction": Known("assumed"), "shared_memory.epilogue_pass_cycles": Known("assumed")}
-    board = Board(MeasuredSystem(t4), known, "")
+    board = FittedBoard(MeasuredSystem(t4), known, "")
     moving = parameters([board], (), ())
     for planted, moves in ((0.6, True), (t4.gpu.dram.efficiency_fraction, False)):
         true = t4.with_values([("dram.efficiency_fraction", planted)])
         points = [point(true, {"kernel": "triad", "cta": cta, "ctas_per_sm": "2"}) for cta in ("256", "512", "1024")]
-        executor = Inline(Boards({"t4": board}))
+        executor = Inline(FittedBoards({"t4": board}))
         found = fixed_by_microbenchmarks(moving, Curves.of(points, {"t4": board}), executor, lambda _text: None)
         efficiency, epilogue = found
         assert efficiency.value == pytest.approx(planted, rel=0.02)

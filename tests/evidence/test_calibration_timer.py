@@ -15,8 +15,8 @@ from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
 from gpusim.progress import Progress, no_progress
 from gpusim.specs import load_spec
-from gpusim.studies.calibration.parameters import Board, Known
-from gpusim.studies.calibration.timer import UNKNOWN, Boards, KernelRun, Timer
+from gpusim.studies.calibration.parameters import FittedBoard, Known
+from gpusim.studies.calibration.timer import UNKNOWN, FittedBoards, KernelRun, Timer
 from gpusim.workloads.gemm import Gemm
 
 T4 = load_spec("t4")
@@ -26,7 +26,7 @@ MOVING = {
     "host.graph_gap_us": 1.5,
     "clock.max_mhz": 1300.0,
 }
-BOARDS = {"t4": Board(MeasuredSystem(T4.system), dict.fromkeys(MOVING, Known("assumed")), T4.sha256)}
+BOARDS = {"t4": FittedBoard(MeasuredSystem(T4.system), dict.fromkeys(MOVING, Known("assumed")), T4.sha256)}
 TRIALS = [(), *(((key_path, value),) for key_path, value in MOVING.items()), tuple(MOVING.items())]
 
 
@@ -41,7 +41,7 @@ RUNS = [run_of(m, dtype, method) for m in range(64, 64 * 6, 64) for dtype, metho
 """Runs of one type are planned together and timed in one message."""
 
 
-def timer(executor: Executor[Boards], journal: Path, progress: Progress = no_progress) -> Timer:
+def timer(executor: Executor[FittedBoards], journal: Path, progress: Progress = no_progress) -> Timer:
     return Timer(BOARDS, executor, Journal(journal), progress)
 
 
@@ -53,14 +53,16 @@ def interrupted(path: Path, done: int) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        timer(Inline(Boards(BOARDS)), path, interrupt).log_times(RUNS, TRIALS)
+        timer(Inline(FittedBoards(BOARDS)), path, interrupt).log_times(RUNS, TRIALS)
 
 
 @pytest.fixture(scope="module")
 def one_at_a_time(tmp_path_factory: pytest.TempPathFactory) -> list[list[float]]:
     """Each time from a timer and boards that have computed no other."""
     path = tmp_path_factory.mktemp("alone") / "journal"
-    return [[timer(Inline(Boards(BOARDS)), path).log_times([run], [trial]).item() for trial in TRIALS] for run in RUNS]
+    return [
+        [timer(Inline(FittedBoards(BOARDS)), path).log_times([run], [trial]).item() for trial in TRIALS] for run in RUNS
+    ]
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -70,20 +72,20 @@ def test_times_depend_on_no_other_times_processes_or_interruptions(
 ) -> None:
     if done:
         interrupted(tmp_path / "journal", done)
-    with Service(jobs).executor(Boards(BOARDS), len(RUNS)) as executor:
+    with Service(jobs).executor(FittedBoards(BOARDS), len(RUNS)) as executor:
         assert timer(executor, tmp_path / "journal").log_times(RUNS, TRIALS).tolist() == one_at_a_time
 
 
 def test_times_from_the_store_are_those_of_simulations(one_at_a_time: list[list[float]], tmp_path: Path) -> None:
     for name in ("filling", "reading"):
-        with Service(2).executor(Boards(BOARDS, cache=True), len(RUNS)) as executor:
+        with Service(2).executor(FittedBoards(BOARDS, cache=True), len(RUNS)) as executor:
             assert timer(executor, tmp_path / name).log_times(RUNS, TRIALS).tolist() == one_at_a_time
 
 
 @pytest.mark.slow  # compiles for half a minute
 def test_times_from_compiled_code_are_those_of_processes(one_at_a_time: list[list[float]], tmp_path: Path) -> None:
     pytest.importorskip("numba")
-    with Service(2).executor(Boards(BOARDS, compiled=True), len(RUNS)) as executor:
+    with Service(2).executor(FittedBoards(BOARDS, compiled=True), len(RUNS)) as executor:
         assert timer(executor, tmp_path / "journal").log_times(RUNS, TRIALS).tolist() == one_at_a_time
 
 
@@ -93,7 +95,7 @@ def test_an_interrupted_request_keeps_the_runs_that_were_timed(tmp_path: Path) -
     kept = len(path.read_text(encoding="utf-8").splitlines())
     assert len(RUNS) // 2 <= kept < len(RUNS)
     journal, counts = Journal(path), list[tuple[int, int]]()
-    resumed = Timer(BOARDS, Inline(Boards(BOARDS)), journal, lambda *count: counts.append(count))
+    resumed = Timer(BOARDS, Inline(FittedBoards(BOARDS)), journal, lambda *count: counts.append(count))
     resumed.log_times(RUNS, TRIALS)
     missing = (len(RUNS) - kept) * len(TRIALS)
     assert (journal.resumed, counts[-1]) == (kept, (missing, UNKNOWN))
@@ -101,7 +103,7 @@ def test_an_interrupted_request_keeps_the_runs_that_were_timed(tmp_path: Path) -
 
 def test_what_was_timed_before_is_not_timed_again(tmp_path: Path) -> None:
     counts = list[tuple[int, int]]()
-    timing = timer(Inline(Boards(BOARDS)), tmp_path / "journal", lambda *count: counts.append(count))
+    timing = timer(Inline(FittedBoards(BOARDS)), tmp_path / "journal", lambda *count: counts.append(count))
     first = timing.log_times(RUNS[:3], TRIALS).tolist()
     again = timing.log_times([RUNS[1], RUNS[1], RUNS[0]], TRIALS).tolist()
     assert again == [first[1], first[1], first[0]]

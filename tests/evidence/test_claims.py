@@ -1,4 +1,4 @@
-"""Claims: stated figures beside predictions, judged by a rule that the file states."""
+"""Claims: stated values beside predictions, judged by a rule that the file states."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from conftest import RunGpusim, refused
 
 from gpusim.experiment.claims import Claim
-from gpusim.experiment.stated import Stated
+from gpusim.experiment.stated import StatedRange
 from gpusim.expression import FIGURES, value_of
 
 CLAIMS = """\
@@ -41,8 +41,8 @@ def test_a_run_judges_every_claim_and_writes_every_figure(command: RunGpusim, tm
     with (tmp_path / "out" / "results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     with (tmp_path / "out" / "figures.csv").open(newline="") as file:
-        figures = {(row["run"], row["figure"]): float(row["value"]) for row in csv.DictReader(file)}
-    ratio = figures["large", "time_us"] / figures["small", "time_us"]
+        metrics = {(row["run"], row["figure"]): float(row["value"]) for row in csv.DictReader(file)}
+    ratio = metrics["large", "time_us"] / metrics["small", "time_us"]
     assert [float(row["predicted"]) for row in rows] == [ratio, ratio]
     assert ratio > 1
     assert rows[0]["meets"] == "published"
@@ -80,9 +80,9 @@ def test_a_prediction_meets_the_figures_that_are_within_the_tolerance() -> None:
 
 
 def test_an_open_range_is_met_on_its_open_side() -> None:
-    assert Stated(high=2).met_by(-1, 0)
-    assert not Stated(high=2).met_by(2.3, 10)
-    assert str(Stated(high=5.7)) == "up to 5.7"
+    assert StatedRange(high=2).met_by(-1, 0)
+    assert not StatedRange(high=2).met_by(2.3, 10)
+    assert str(StatedRange(high=5.7)) == "up to 5.7"
 
 
 @pytest.mark.parametrize(

@@ -574,7 +574,7 @@ def test_a_launch_whose_tiles_do_not_cover_its_product_makes_no_row(tmp_path: Pa
     table = edited("launches.csv", "8x8x3", "8x7x1")(tmp_path)
     found = import_file("traces", table, ImportOptions())
     assert [row.op for row in found.rows] == ["bmm"]
-    assert found.skipped["launch whose tiles do not cover the product: of another operator, or of a part of it"] == 1
+    assert found.skipped["launch whose tiles do not cover the GEMM: of another operator, or of a part of it"] == 1
 
 
 def test_the_kernels_of_a_call_make_one_convolution(tmp_path: Path) -> None:

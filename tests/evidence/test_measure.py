@@ -21,7 +21,7 @@ from gpusim.evidence.fields import MeasuredError
 from gpusim.evidence.measured import read_measured
 from gpusim.files.yamlfile import SpecError
 from gpusim.measure import telemetry
-from gpusim.measure.device import DeviceLostError, Identity, Reading
+from gpusim.measure.device import DeviceLostError, Identity, SensorReading
 from gpusim.measure.instructions import INSTRUCTIONS, benchmark
 from gpusim.measure.profiler_trace import kernels_of_trace
 from gpusim.measure.row_files import RowFile
@@ -396,7 +396,7 @@ def test_a_card_that_nvml_calls_otherwise_is_taken_if_it_is_the_only_one(
 
 
 def test_columns_that_the_card_does_not_report_stay_empty() -> None:
-    reading = Reading(0.0, 0.0, 300.0, 0.0, frozenset(), None)
+    reading = SensorReading(0.0, 0.0, 300.0, 0.0, frozenset(), None)
     columns = _sensor_columns([reading])
     assert (columns["clock_mhz"], columns["power_w"], columns["temperature_c"]) == ("", 300.0, "")
 

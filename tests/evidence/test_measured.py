@@ -43,7 +43,7 @@ def test_a_table_names_boards_and_never_files(tmp_path: Path) -> None:
     spec = tmp_path / "mine.yaml"
     spec.write_text("name: Mine\nextends: t4\n", encoding="utf-8")
     assert board_of("t4").gpu.name == "T4"
-    with pytest.raises(UnknownGpuError, match=r"mine\.yaml: a table names boards, not files"):
+    with pytest.raises(UnknownGpuError, match=r"mine\.yaml: a table names GPUs, not files"):
         board_of(str(spec))
     assert gpu_of_device(str(spec)) == str(spec).lower()
 
@@ -127,7 +127,7 @@ def test_a_last_line_without_its_line_break_is_read_when_it_is_complete(tmp_path
         ("time_us", "1e999", "2: time_us: expected a time of 1e-06 to 1e+13 us, got '1e999'"),
         ("time_us", "0." + "0" * 5000 + "1e5001", "2: time_us: expected a time, got '0.000"),
         ("m", "9" * 5000, "2: m: more than 64 bits hold"),
-        ("gpu", "x" * 300, "2: gpu: a name of 300 characters; name the board"),
+        ("gpu", "x" * 300, "2: gpu: a name of 300 characters; name the GPU"),
         ("time_us", "fast", "2: time_us: expected a time, got 'fast'"),
         ("time_us", "", "2: time_us: expected a time, got ''"),
         ("m", "-16", "2: m: expected a positive integer, got '-16'"),
@@ -146,7 +146,7 @@ def test_a_last_line_without_its_line_break_is_read_when_it_is_complete(tmp_path
         ("sparsity", "2:5", "2: sparsity: unknown '2:5'; nearest: 2:4"),
         ("layout", "tx", "2: layout: unknown 'tx'; nearest: tt, tn"),
         ("acc_dtype", "fp23", "2: acc_dtype: unknown 'fp23'; nearest: "),
-        ("gpu", "", "2: gpu: empty; name the board"),
+        ("gpu", "", "2: gpu: empty; name the GPU"),
     ],
 )
 def test_a_value_outside_the_schema_is_refused_with_line_and_column(

@@ -12,9 +12,9 @@ from gpusim.evidence.fields import MeasuredError
 from gpusim.evidence.published_benchmarks import read_published
 from gpusim.evidence.sources import Overheads
 from gpusim.specs import load_spec
-from gpusim.studies.microbench import Reading, UnsupportedBenchmarkError, play
-from gpusim.studies.microbench.play import BENCHMARKS, SUITES
-from gpusim.studies.microbench.suite import play_defaults, play_published, summary
+from gpusim.studies.microbench import Reading, UnsupportedBenchmarkError, reading_of
+from gpusim.studies.microbench.benchmarks import BENCHMARKS, SUITES
+from gpusim.studies.microbench.suite import simulate_defaults, simulate_published, summary
 from gpusim.system import System
 from gpusim.units import MIB
 
@@ -27,7 +27,7 @@ def system(request: pytest.FixtureRequest) -> System:
 
 
 def hop_cycles(system: System, footprint_kb: float) -> float:
-    return play(system, "mem_latency_pchase_random", {"footprint_kb": str(footprint_kb)}).value
+    return reading_of(system, "mem_latency_pchase_random", {"footprint_kb": str(footprint_kb)}).value
 
 
 def test_a_chase_in_l1_takes_the_latency_of_l1(system: System) -> None:
@@ -53,7 +53,7 @@ def test_a_chase_takes_longer_the_larger_its_footprint(system: System) -> None:
 
 def test_a_stream_saturates_below_the_peak_of_dram(system: System) -> None:
     readings = [
-        play(system, "dram_stream_bw", {"kernel": "triad", "cta": str(threads), "ctas_per_sm": "2"}).value
+        reading_of(system, "dram_stream_bw", {"kernel": "triad", "cta": str(threads), "ctas_per_sm": "2"}).value
         for threads in (8, 32, 512)
     ]
     assert readings == sorted(readings)
@@ -64,12 +64,12 @@ def test_a_stream_saturates_below_the_peak_of_dram(system: System) -> None:
 def test_reads_slow_down_level_by_level(system: System) -> None:
     gpu = system.gpu
     sizes_kb = (16, gpu.l2.capacity_mib / 4 * 1024)
-    l1, l2 = (play(system, "cache_read_bw_private", {"footprint_kb": str(size)}).value for size in sizes_kb)
-    dram = play(system, "l2_read_bw", {"footprint_kb": str(64 * gpu.l2.capacity_bytes / MIB * 1024)}).value
+    l1, l2 = (reading_of(system, "cache_read_bw_private", {"footprint_kb": str(size)}).value for size in sizes_kb)
+    dram = reading_of(system, "l2_read_bw", {"footprint_kb": str(64 * gpu.l2.capacity_bytes / MIB * 1024)}).value
     assert l1 > 1.5 * l2 > 1.5 * dram
 
 
-def test_what_no_program_plays_is_refused_with_its_reason() -> None:
+def test_what_no_program_simulates_is_refused_with_its_reason() -> None:
     system = load_spec("t4").system
     for benchmark, parameters, reason in (
         ("tea_brewing", {}, "tea_brewing"),
@@ -82,7 +82,7 @@ def test_what_no_program_plays_is_refused_with_its_reason() -> None:
         ("l2_read_bw", {"footprint_kb": "0"}, "footprint_kb: expected a number above 0"),
         ("small_kernel_chain_bw", {"elements_f64": "64", "cta": "16xmany"}, "cta: expected a number, got 'many'"),
         ("small_kernel_chain_bw", {"elements_f64": "64", "mode": "pt"}, "a barrier of the whole grid"),
-        ("babelstream_bw_clock_powercap", {"clock_mhz_set": "1", "power_limit_w": "100"}, "no board has these"),
+        ("babelstream_bw_clock_powercap", {"clock_mhz_set": "1", "power_limit_w": "100"}, "no GPU has these"),
         ("roofline_bw", {"fma_iters": "8", "flop_per_byte": "7"}, "fits neither"),
         ("copy_bw_1gb", {"vec": "float0"}, "vec: 'float0' is none of float1"),
         ("alu_reciprocal_throughput", {"op": "DFMA", "warps_per_sm": "48"}, "no 48 warps"),
@@ -90,7 +90,7 @@ def test_what_no_program_plays_is_refused_with_its_reason() -> None:
         ("torch_gemm_tflops", {"type": "fp4"}, "type: 'fp4' is none of"),
     ):
         with pytest.raises(UnsupportedBenchmarkError, match=reason):
-            play(system, benchmark, parameters)
+            reading_of(system, benchmark, parameters)
 
 
 def test_products_by_a_library_read_what_the_calls_of_their_program_take() -> None:
@@ -100,15 +100,17 @@ def test_products_by_a_library_read_what_the_calls_of_their_program_take() -> No
     sgemm = {"kernel": "cublas"}  # its handle is created and destroyed with each call
     for size in (small, large):
         without = h100.with_values([("host.library_handle_us", 0.0)])
-        handle_ms = play(h100, "gemm_time", size | sgemm).value - play(without, "gemm_time", size | sgemm).value
+        handle_ms = (
+            reading_of(h100, "gemm_time", size | sgemm).value - reading_of(without, "gemm_time", size | sgemm).value
+        )
         assert handle_ms == pytest.approx(host.library_handle_us / 1e3)
-    read_ms = play(h100, "gemm_time", small | {"kernel": "cublas_tc"}).value
+    read_ms = reading_of(h100, "gemm_time", small | {"kernel": "cublas_tc"}).value
     assert read_ms == pytest.approx(host.library_interval_us / 1e3, rel=0.1)  # the calls, and the last kernel
     slow = h100.with_values([("host.library_interval_us", 16.0)])
-    longer_ms = play(slow, "gemm_time", large).value - play(h100, "gemm_time", large).value
+    longer_ms = reading_of(slow, "gemm_time", large).value - reading_of(h100, "gemm_time", large).value
     assert longer_ms == pytest.approx((16.0 - host.library_interval_us) / 1e3 / 10)  # the first of ten calls
-    rate = play(h100, "gemm_throughput", large).value
-    assert rate == pytest.approx(2 * 4096**3 / play(h100, "gemm_time", large).value / 1e9)
+    rate = reading_of(h100, "gemm_throughput", large).value
+    assert rate == pytest.approx(2 * 4096**3 / reading_of(h100, "gemm_time", large).value / 1e9)
 
 
 def test_a_librarys_kernels_on_h100_follow_each_other_by_streams_as_published() -> None:
@@ -121,13 +123,13 @@ def test_a_librarys_kernels_on_h100_follow_each_other_by_streams_as_published() 
         assert host.library_interval_us / 10 + kernel_us + 0.9 * gap_us == pytest.approx(calls_us, abs=0.3)
     without = h100.with_values([("host.library_gap_us", 0.0)])
     tensor_cores = {"m": "4096", "kernel": "cublas_tc"}
-    longer_ms = play(h100, "gemm_time", tensor_cores).value - play(without, "gemm_time", tensor_cores).value
+    longer_ms = reading_of(h100, "gemm_time", tensor_cores).value - reading_of(without, "gemm_time", tensor_cores).value
     assert longer_ms == pytest.approx(0.9 * host.library_gap_us / 1e3)
     for benchmark, given in (
         ("small_kernel_chain_bw", {"elements_f64": "131072", "mode": "stream"}),
         ("back_to_back_kernel_time", {"ctas": "16"}),
     ):
-        assert play(h100, benchmark, given) == play(without, benchmark, given)
+        assert reading_of(h100, benchmark, given) == reading_of(without, benchmark, given)
 
 
 def test_products_by_a_framework_read_what_its_wall_clock_does() -> None:
@@ -135,7 +137,7 @@ def test_products_by_a_framework_read_what_its_wall_clock_does() -> None:
     host = v100.host
 
     def call_us(system: System) -> float:
-        return 2 * 4096**3 / play(system, "torch_gemm_tflops", {"n": "4096", "type": "fp16"}).value / 1e6
+        return 2 * 4096**3 / reading_of(system, "torch_gemm_tflops", {"n": "4096", "type": "fp16"}).value / 1e6
 
     wider = v100.with_values([("host.stream_gap_us", host.stream_gap_us + 30.0)])
     assert call_us(wider) - call_us(v100) == pytest.approx(29.0)  # between thirty
@@ -146,7 +148,9 @@ def test_products_by_a_framework_read_what_its_wall_clock_does() -> None:
 
 
 def test_a_chain_of_indices_reads_in_ns() -> None:
-    reading = play(load_spec("rtx-3090").system, "mem_latency_pchase_random", {"footprint_b": "4096", "hint": "ca"})
+    reading = reading_of(
+        load_spec("rtx-3090").system, "mem_latency_pchase_random", {"footprint_b": "4096", "hint": "ca"}
+    )
     assert reading.unit == "ns"
     assert 15 < reading.value < 40
 
@@ -157,8 +161,8 @@ def test_every_benchmark_belongs_to_one_suite() -> None:
 
 @pytest.mark.parametrize("board", ["v100-sxm2-16gb", "t4", "a100-pcie-80gb", "rtx-3090", "h100-sxm"])
 @pytest.mark.parametrize("suite", SUITES)
-def test_each_suite_plays_on_each_architecture(suite: str, board: str) -> None:
-    points = play_defaults(suite, board)
+def test_each_suite_has_a_reading_on_each_architecture(suite: str, board: str) -> None:
+    points = simulate_defaults(suite, board)
     assert {one.benchmark for one in points} == set(SUITES[suite])
     for one in points:
         assert (one.value or 0.0) > 0, (one.benchmark, one.reason)
@@ -168,25 +172,25 @@ def test_each_suite_plays_on_each_architecture(suite: str, board: str) -> None:
 
 def test_dependent_instructions_take_their_latency_and_many_warps_the_peak(system: System) -> None:
     fma = system.gpu.instructions["ffma"]
-    assert play(system, "instr_latency", {"op": "FMA"}).value == pytest.approx(fma.latency_cycles, rel=0.02)
+    assert reading_of(system, "instr_latency", {"op": "FMA"}).value == pytest.approx(fma.latency_cycles, rel=0.02)
     peak = 32 * system.gpu.sm.sub_partitions * fma.sustained_fraction / fma.issue_interval_cycles
-    assert play(system, "instr_throughput", {"op": "FMA", "ilp": "4"}).value == pytest.approx(peak, rel=0.02)
+    assert reading_of(system, "instr_throughput", {"op": "FMA", "ilp": "4"}).value == pytest.approx(peak, rel=0.02)
 
 
 def test_arithmetic_intensity_leads_from_the_bandwidth_to_the_peak(system: System) -> None:
     gpu = system.gpu
-    low, high = (play(system, "roofline_bw", {"fma_iters": count}).value for count in ("0", "512"))
+    low, high = (reading_of(system, "roofline_bw", {"fma_iters": count}).value for count in ("0", "512"))
     assert 0.75 < low / gpu.dram.peak_bandwidth_gb_per_s <= 1.0
     assert high < 0.5 * low
     fma = gpu.instructions["ffma"]
-    rate = play(system, "roofline_fp32_gflops", {"fma_iters": "512"}).value
-    clock = play(system, "roofline_sm_clock", {"fma_iters": "512"}).value
+    rate = reading_of(system, "roofline_fp32_gflops", {"fma_iters": "512"}).value
+    clock = reading_of(system, "roofline_sm_clock", {"fma_iters": "512"}).value
     assert 0.85 < rate / (1e3 * gpu.peak_tflops(fma, clock) * fma.sustained_fraction) <= 1.0
 
 
 def test_a_chain_of_kernels_in_a_graph_is_no_slower_than_in_a_stream(system: System) -> None:
     stream, graph = (
-        play(system, "small_kernel_chain_bw", {"elements_f64": "4096", "cta": "256", "mode": mode}).value
+        reading_of(system, "small_kernel_chain_bw", {"elements_f64": "4096", "cta": "256", "mode": mode}).value
         for mode in ("stream", "graph")
     )
     assert graph >= stream
@@ -209,7 +213,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def test_published_points_are_played_and_the_others_named_with_a_reason(table: Path) -> None:
-    points = play_published("all", table)
+    points = simulate_published("all", table)
     assert [one.value is not None for one in points] == [True, True, False, False, False]
     assert [one.published for one in points] == [33, 240, 60, 240000, 1]
     assert "temperature" in points[2].reason
@@ -218,15 +222,15 @@ def test_published_points_are_played_and_the_others_named_with_a_reason(table: P
     assert points[1].parameters["streams"] == "4"
 
 
-def test_only_the_boards_and_benchmarks_asked_for_are_played(table: Path) -> None:
-    assert len(play_published("latency", table)) == 1
-    assert len(play_published("all", table, ["t4"])) == 4
+def test_only_the_boards_and_benchmarks_asked_for_are_simulated(table: Path) -> None:
+    assert len(simulate_published("latency", table)) == 1
+    assert len(simulate_published("all", table, ["t4"])) == 4
     with pytest.raises(MeasuredError, match=r"published.csv: no point of suite 'all' of a40"):
-        play_published("all", table, ["a40"])
+        simulate_published("all", table, ["a40"])
 
 
-def test_errors_are_those_of_the_points_played(table: Path) -> None:
-    points = play_published("all", table, ["t4"])
+def test_errors_are_those_of_the_points_simulated(table: Path) -> None:
+    points = simulate_published("all", table, ["t4"])
     whole = next(one for one in summary(points) if one["benchmark"] == "all")
     errors = [100 * abs(one.error) for one in points if one.error is not None]
     assert (whole["points"], whole["played"]) == (4, 2)
@@ -260,7 +264,9 @@ def test_the_command_prints_what_the_contract_says(capsys: pytest.CaptureFixture
     assert {one["published"] for one in json.loads(capsys.readouterr().out)} == {None}
 
 
-def test_the_command_ends_with_1_where_a_point_is_not_played(capsys: pytest.CaptureFixture[str], table: Path) -> None:
+def test_the_command_ends_with_1_where_a_point_is_not_simulated(
+    capsys: pytest.CaptureFixture[str], table: Path
+) -> None:
     assert run_cli(["microbench", "all", "--measured", str(table)]) == 1
     printed = capsys.readouterr().out
     assert "Predicted against published readings" in printed
@@ -295,13 +301,13 @@ def test_curves_are_drawn_the_same_each_time(tmp_path: Path, table: Path) -> Non
 def test_a_product_between_two_readings_of_the_hosts_clock_is_rated_by_its_bytes() -> None:
     board = load_spec("gh200").system
     point = {"type": "double", "memory": "hbm", "bytes": str(8 * 2047**2)}
-    rate = play(board, "cublas_gemm", point).value
+    rate = reading_of(board, "cublas_gemm", point).value
     assert rate == pytest.approx(57_874, rel=0.1)  # ntua-el20062/grace-hopper-benchmark@505e82c, order 2040
-    assert play(board, "cublas_gemm", point | {"bytes": str(8 * 2040**2)}).value == rate  # a multiple of eight
+    assert reading_of(board, "cublas_gemm", point | {"bytes": str(8 * 2040**2)}).value == rate  # a multiple of eight
     work = 2040**2 * (2 * 2040 + 3)
     added_us = board.host.method_overhead_us["host"]
     slow = Overheads(timing_us={"grace_hopper_benchmark": added_us + 100.0})
-    later = play(board, "cublas_gemm", point, slow).value
+    later = reading_of(board, "cublas_gemm", point, slow).value
     assert work / later - work / rate == pytest.approx(100e3)  # [FLOP / GFLOP/s]
     for wrong, message in (
         ({"memory": "ddr"}, "memory: only"),
@@ -309,7 +315,7 @@ def test_a_product_between_two_readings_of_the_hosts_clock_is_rated_by_its_bytes
         ({"type": "fp4"}, "type: "),
     ):
         with pytest.raises(UnsupportedBenchmarkError, match=message):
-            play(board, "cublas_gemm", point | wrong)
+            reading_of(board, "cublas_gemm", point | wrong)
 
 
 @pytest.mark.parametrize(
@@ -319,22 +325,22 @@ def test_a_product_between_two_readings_of_the_hosts_clock_is_rated_by_its_bytes
 )
 def test_ctas_that_go_through_an_array_share_its_bandwidth(op: str, ctas: int, published: float, within: float) -> None:
     point = {"memory": "hbm", "op": op, "ctas": str(ctas), "threads": "1024"}
-    assert play(load_spec("gh200").system, "dram_bw_vs_ctas", point).value == pytest.approx(published, rel=within)
+    assert reading_of(load_spec("gh200").system, "dram_bw_vs_ctas", point).value == pytest.approx(published, rel=within)
 
 
 def test_memory_of_the_host_and_loops_that_are_not_known_are_refused() -> None:
     for wrong, message in (({"memory": "ddr"}, "memory: only"), ({"op": "copy"}, "op: 'copy': only")):
         with pytest.raises(UnsupportedBenchmarkError, match=message):
-            play(load_spec("gh200").system, "dram_bw_vs_ctas", wrong)
+            reading_of(load_spec("gh200").system, "dram_bw_vs_ctas", wrong)
 
 
 def test_a_board_streams_faster_where_ecc_is_off() -> None:
     board = load_spec("a40").system
     stream = {"kernel": "init", "cta": "384", "threads": "64512", "ctas_per_sm": "2", "occ": "50.0"}
-    on, off = (play(board, "dram_stream_bw", stream | {"ecc": ecc}).value for ecc in ("on", "off"))
+    on, off = (reading_of(board, "dram_stream_bw", stream | {"ecc": ecc}).value for ecc in ("on", "off"))
     assert off == pytest.approx(680, rel=0.04)  # RRZE-HPC/gpu-benches@1038c5d gpu-stream
     assert on / off == pytest.approx(0.85, abs=0.02)  # support.chaos.com: ECC costs an A40 15 %
-    assert play(board, "dram_stream_bw", stream).value == on
+    assert reading_of(board, "dram_stream_bw", stream).value == on
 
 
 HELD_TO = {
@@ -358,18 +364,18 @@ def test_published_curves_are_met(measured_folder: Path) -> None:
     table = measured_folder.parent / "facts" / "microbenchmarks.csv"
     if not table.exists():
         pytest.skip("no table of published microbenchmarks beside the measured tables")
-    whole = {one["gpu"]: one for one in summary(play_published("all", table)) if one["benchmark"] == "all"}
+    whole = {one["gpu"]: one for one in summary(simulate_published("all", table)) if one["benchmark"] == "all"}
     reached = {gpu: (whole[gpu]["median_ape"], whole[gpu]["p90_ape"]) for gpu in HELD_TO}
     assert {gpu: of for gpu, of in reached.items() if of[0] > HELD_TO[gpu][0] or of[1] > HELD_TO[gpu][1]} == {}
 
 
 def test_a_reading_is_a_value_with_a_unit() -> None:
-    reading = play(load_spec("t4").system, "babelstream_copy", {})
+    reading = reading_of(load_spec("t4").system, "babelstream_copy", {})
     assert isinstance(reading, Reading)
     assert reading.unit == "GB/s"
 
 
 def test_empty_kernels_of_turing_do_not_wait_for_the_code_of_a_library() -> None:
     # TapiocaFox/GPU-Project@8c5fe621e2ec, RTX 2080 Ti: 2.23 to 2.36 us from one to the next with up to 256 CTAs
-    found = play(load_spec("rtx-2080-ti").system, "back_to_back_kernel_time", {"ctas": "16", "cta": "256"})
+    found = reading_of(load_spec("rtx-2080-ti").system, "back_to_back_kernel_time", {"ctas": "16", "cta": "256"})
     assert found.value == pytest.approx(2.25, rel=0.1)

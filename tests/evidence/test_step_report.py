@@ -28,14 +28,14 @@ def test_errors_of_scaling_are_stated_for_eight_gpus_and_without_what_input_bind
 
 
 def test_the_report_prints_speedups_and_scaling_with_their_errors() -> None:
-    figures = {"rows": 4, "predicted": 4, "skipped": 0, "mape": 5.0, "median_ape": 4.0, "p90_ape": 9.0, "bias": 1.0}
+    metrics = {"rows": 4, "predicted": 4, "skipped": 0, "mape": 5.0, "median_ape": 4.0, "p90_ape": 9.0, "bias": 1.0}
     pair = {"model": "net", "gpu_a": "v100", "gpu_b": "a100", "precision_a": "fp32", "precision_b": "tf32", "batch": 8}
     speedups = [{**pair, "measured": 2.0, "predicted": 2.0 + off / 50, "error_pct": off} for off in (-3.0, 12.0, 1.0)]
     rest = {"model": "net", "gpu": "a100", "precision": "tf32", "batch": 8, "measured_pct": 90.0, "predicted_pct": 91.0}
     report = {
         "tables": [],
-        "overall": {**figures, "skip_reasons": {}},
-        "kinds": {"training, one GPU": figures},
+        "overall": {**metrics, "skip_reasons": {}},
+        "kinds": {"training, one GPU": metrics},
         "speedups": speedups,
         "scaling": [{**rest, **one} for one in SCALED],
         "scaling_errors": scaling_errors(SCALED),

@@ -1,4 +1,4 @@
-"""Validation: figures by hand, no row dropped, and results independent of the number of processes."""
+"""Validation: metrics by hand, no row dropped, and results independent of the number of processes."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def one_table(path: Path, **options: Any) -> dict[str, Any]:
 def test_a_run_that_took_what_was_predicted_has_no_error_whatever_timed_it(write_runs: WriteRuns, method: str) -> None:
     table = one_table(write_runs([line(shape, predicted_us(shape, method), method=method) for shape in SHAPES]))
     assert (table["rows"], table["predicted"], table["skipped"]) == (4, 4, 0)
-    for figure in ("mape", "median_ape", "p90_ape", "bias", "median_bias"):
-        assert table[figure] == pytest.approx(0.0, abs=1e-9)
+    for metric in ("mape", "median_ape", "p90_ape", "bias", "median_bias"):
+        assert table[metric] == pytest.approx(0.0, abs=1e-9)
     assert table["geomean_ratio"] == pytest.approx(1.0)
     assert table["spearman"] == 1.0
 
@@ -350,7 +350,7 @@ def test_half_of_the_measured_runs_are_predicted_within_12_percent(
     assert measured_tables[key]["median_ape"] <= 12.0
 
 
-# Single published figures, some of boards without a spec or of training steps
+# Single published metrics, some of boards without a spec or of training steps
 
 
 @pytest.fixture(scope="module")

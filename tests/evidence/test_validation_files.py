@@ -42,8 +42,8 @@ def report(table: Path) -> ValidationReport:
 
 
 def without_seconds(report: dict[str, Any]) -> dict[str, Any]:
-    for figures in (*report["tables"], report["overall"]):
-        del figures["seconds"]
+    for metrics in (*report["tables"], report["overall"]):
+        del metrics["seconds"]
     return report
 
 
@@ -202,19 +202,19 @@ def test_the_speedup_plot_shows_each_pair(report: ValidationReport) -> None:
 
 def test_every_axis_says_what_it_shows(report: ValidationReport) -> None:
     assert report.speedups is not None
-    for figure in (plots.parity(report), plots.error_by_shape(report), plots.speedup(report.speedups)):
-        assert all(ax.get_xlabel() and ax.get_ylabel() for ax in figure.axes)
-        assert figure.legends
+    for plot in (plots.parity(report), plots.error_by_shape(report), plots.speedup(report.speedups)):
+        assert all(ax.get_xlabel() and ax.get_ylabel() for ax in plot.axes)
+        assert plot.legends
 
 
 def test_no_text_of_a_validations_pictures_is_cut_or_overlaps(report: ValidationReport) -> None:
     assert report.speedups is not None
-    for figure in (plots.parity(report), plots.error_by_shape(report), plots.speedup(report.speedups)):
-        assert unreadable(figure) == []
-        assert any("simulated" in text.get_text() for text in figure.texts)
+    for plot in (plots.parity(report), plots.error_by_shape(report), plots.speedup(report.speedups)):
+        assert unreadable(plot) == []
+        assert any("simulated" in text.get_text() for text in plot.texts)
 
 
 def test_every_kind_of_line_stands_in_the_legend(report: ValidationReport) -> None:
-    figure = plots.error_by_shape(report)
-    drawn = {line.get_linestyle() for ax in figure.axes for line in ax.get_lines()}
-    assert drawn == {handle.get_linestyle() for handle in figure.legends[0].get_lines()}
+    plot = plots.error_by_shape(report)
+    drawn = {line.get_linestyle() for ax in plot.axes for line in ax.get_lines()}
+    assert drawn == {handle.get_linestyle() for handle in plot.legends[0].get_lines()}

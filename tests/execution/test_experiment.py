@@ -375,7 +375,7 @@ def test_wrong_input_that_no_case_survives_is_one_line_and_leaves_nothing(
 def test_an_experiment_without_a_case_is_refused(command: RunGpusim, write: WriteExperiment, tmp_path: Path) -> None:
     text = UNSUPPORTED.replace("[T4]", "[{gpu: T4, dtypes: fp16}]").replace("plots: [time]\n", "")
     line = refused(command("run", write(text), "-o", tmp_path / "out"))
-    assert line.endswith("small.yaml:2: gpus: no GPU runs any of the products; change 'dtypes'")
+    assert line.endswith("small.yaml:2: gpus: no GPU runs any of the GEMMs; change 'dtypes'")
 
 
 def test_a_defect_fails_its_case_and_leaves_its_traceback(

@@ -21,7 +21,7 @@ from gpusim.files.interrupts import stopping_signals
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.ranked import Question, Ranked, rank_together
-from gpusim.studies.rows import FIGURES
+from gpusim.studies.rows import METRICS
 from gpusim.studies.run import run_experiment
 from gpusim.system import System
 from gpusim.workloads.operators import Operator
@@ -111,7 +111,7 @@ def test_an_interrupt_that_an_extension_module_turned_into_an_error_stays_one(mo
 
 def test_the_columns_of_a_row_are_the_figures_of_a_result() -> None:
     result = predict_one(products(1)[0])
-    assert list(result.figures()) == list(FIGURES)
+    assert list(result.figures()) == list(METRICS)
     assert {type(value) for value in result.figures().values()} == {int, float, bool, str, dict, list, type(None)}
 
 

@@ -32,8 +32,8 @@ from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
 from gpusim.progress import no_progress
 from gpusim.specs import load_spec
-from gpusim.studies.calibration.parameters import Board, Known
-from gpusim.studies.calibration.timer import Boards, KernelRun, Timer
+from gpusim.studies.calibration.parameters import FittedBoard, Known
+from gpusim.studies.calibration.timer import FittedBoards, KernelRun, Timer
 from gpusim.studies.run import run_experiment
 from gpusim.studies.validation.report import validate
 from gpusim.workloads.gemm import Gemm
@@ -117,7 +117,7 @@ def of_calibration(folder: Path) -> Command:
     """The timings of a calibration, without its fit, which takes a minute."""
     spec = load_spec("t4")
     boards = {
-        "t4": Board(
+        "t4": FittedBoard(
             MeasuredSystem(spec.system), dict.fromkeys(("dram.efficiency_fraction",), Known("assumed")), spec.sha256
         )
     }
@@ -126,7 +126,7 @@ def of_calibration(folder: Path) -> Command:
 
     def resume(out: Path) -> tuple[object, int]:
         journal = Journal(out / "mine.yaml.journal")
-        timer = Timer(boards, Inline(Boards(boards)), journal, no_progress)
+        timer = Timer(boards, Inline(FittedBoards(boards)), journal, no_progress)
         return timer.log_times(runs, TRIALS).tolist(), journal.damaged
 
     (folder / "calibrate").mkdir()

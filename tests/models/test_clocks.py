@@ -5,7 +5,7 @@ import pytest
 from gpusim.prediction.power import Energy, Sustained, power_w
 from gpusim.specs import load_spec
 from gpusim.step.clocks import clocks_of
-from gpusim.step.play import Span
+from gpusim.step.cuda_streams import TaskSpan
 
 V100 = load_spec("v100-sxm2-16gb").system.gpu
 LIMIT_W = V100.power.board_limit_w
@@ -14,11 +14,11 @@ HOT, COLD = Energy(LIMIT_W * AVERAGE_US * 1e-6, 0.0), Energy(0.0, 0.0)
 """Energies of a kernel as long as the governor averages: one that alone draws the limit, and none."""
 
 
-def spans_of(*kernels: tuple[int, float]) -> list[Span]:
+def spans_of(*kernels: tuple[int, float]) -> list[TaskSpan]:
     """Kernels one after the other, each with the time that the GPU waits after it."""
     found, now_us = [], 0.0
     for task, wait_us in kernels:
-        found.append(Span(task, "compute", 0.0, now_us, now_us + AVERAGE_US))
+        found.append(TaskSpan(task, "compute", 0.0, now_us, now_us + AVERAGE_US))
         now_us += AVERAGE_US + wait_us
     return found
 

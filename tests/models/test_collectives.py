@@ -196,10 +196,10 @@ def test_rows_of_several_nodes_are_counted_as_skipped_with_their_reason(tmp_path
     )
     assert kind_of(table) is COLLECTIVES
     report = validate_collectives([table])
-    figures = report.as_dict()["overall"]
+    metrics = report.as_dict()["overall"]
     assert len(report.reasons) == 1
-    assert (figures["rows"], figures["predicted"], figures["skipped"]) == (3, 2, 1)
-    assert list(figures["skip_reasons"]) == ["several nodes: the network between them is not stated"]
+    assert (metrics["rows"], metrics["predicted"], metrics["skipped"]) == (3, 2, 1)
+    assert list(metrics["skip_reasons"]) == ["several nodes: the network between them is not stated"]
     assert collective_validation_tables(report.as_dict())[1].rows[0][0] == "1"
     assert read_collectives(table)[2].size_bytes == 512
 

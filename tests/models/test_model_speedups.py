@@ -91,7 +91,7 @@ def test_a_script_decides_versions_layouts_updates_and_waits() -> None:
 
 
 def _sums(script: Script) -> tuple[bool, bool, bool]:
-    return script.sums_each_pass, script.delays_sums, script.divides_sums
+    return script.allreduce_per_microbatch, script.delay_allreduce, script.postdivide_gradients
 
 
 def test_the_shipped_comparison_has_the_scripts_of_the_tables() -> None:

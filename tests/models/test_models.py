@@ -58,8 +58,8 @@ def test_a_larger_image_takes_more_operations_and_no_more_parameters() -> None:
         ("[{op: add, inputs: [x, y]}]", "no layer 'y' above this one"),
         ("[{op: linear, features: 8, frozen: maybe}]", "expected true or false, got 'maybe'"),
         ("[{use: encoder}]", "no block 'encoder'; known are none"),
-        ("[{op: relu, repeat: 99999999999}]", "repeat: expected 0 to 100,000 turns, got 99999999999"),
-        ("[{op: relu, repeat: hidden - 17}]", "repeat: expected 0 to 100,000 turns, got -1"),
+        ("[{op: relu, repeat: 99999999999}]", "repeat: expected 0 to 100,000 repeats, got 99999999999"),
+        ("[{op: relu, repeat: hidden - 17}]", "repeat: expected 0 to 100,000 repeats, got -1"),
         ("[{op: matmul, inputs: [x, x]}]", "cannot multiply 4x16 by 4x16"),
     ],
 )

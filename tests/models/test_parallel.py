@@ -18,11 +18,11 @@ from gpusim.parallel.tensor import tensor_parallel, with_collectives
 from gpusim.sim.simulate import simulate
 from gpusim.specs import load_spec
 from gpusim.specs.nodes import load_node
-from gpusim.step.group import Group
+from gpusim.step.cuda_streams import TaskSpan
+from gpusim.step.group import GpuGroup
 from gpusim.step.kernels import Kernels
 from gpusim.step.model import predict_model
 from gpusim.step.options import StepOptions
-from gpusim.step.play import Span
 from gpusim.step.results import exposed_us
 from gpusim.step.schedule import run
 from gpusim.workloads.collective import Collective
@@ -37,9 +37,9 @@ def graph_of(name: str, **sizes: int) -> Graph:
     return load_model(name).graph({"batch": 1, **sizes})
 
 
-def group_of(node: str, gpus: int, parallel: str = "data") -> Group:
+def group_of(node: str, gpus: int, parallel: str = "data") -> GpuGroup:
     spec = load_node(node)
-    return Group(spec.node.record, spec.gpu, spec.nccl.record, gpus, parallel)  # type: ignore[arg-type]
+    return GpuGroup(spec.node.record, spec.gpu, spec.nccl.record, gpus, parallel)  # type: ignore[arg-type]
 
 
 def exchanges(tasks: tuple[Task, ...]) -> list[Task]:
@@ -121,13 +121,13 @@ def test_an_exchange_runs_beside_the_kernels_that_do_not_need_it() -> None:
 
 
 def test_kernels_beside_an_exchange_go_slower_until_it_ends() -> None:
-    found = run(NO_GAP, SUMMED_BESIDE, [10.0, 30.0, 40.0, 5.0], StepOptions(), beside_us=[15.0, 30.0, 60.0, 8.0])
+    found = run(NO_GAP, SUMMED_BESIDE, [10.0, 30.0, 40.0, 5.0], StepOptions(), overlapped_us=[15.0, 30.0, 60.0, 8.0])
     spans = {span.launch: pytest.approx((span.start_us, span.end_us)) for span in found.spans}
     # Half of the 60 us are done when the exchange ends; the rest takes half of 40.
     assert spans == {0: (0.0, 10.0), 1: (10.0, 40.0), 2: (10.0, 60.0), 3: (60.0, 65.0)}
     assert found.slowed_us == pytest.approx(10)
     alone = run(
-        NO_GAP, SUMMED_BESIDE[:1] + SUMMED_BESIDE[2:], [10.0, 40.0, 5.0], StepOptions(), beside_us=[15.0, 60.0, 8.0]
+        NO_GAP, SUMMED_BESIDE[:1] + SUMMED_BESIDE[2:], [10.0, 40.0, 5.0], StepOptions(), overlapped_us=[15.0, 60.0, 8.0]
     )
     assert alone.slowed_us == 0
 
@@ -138,12 +138,12 @@ def test_an_exchange_slows_kernels_by_its_sms_and_by_its_bandwidth() -> None:
     tasks = group.tasks(graph, TRAIN)
     kernels = Kernels(V100, tasks, simulate, group.peers("train"))
     clock = V100.gpu.clock.max_mhz
-    alone, beside = kernels.durations_us(clock), kernels.beside_us(clock)
+    alone, beside = kernels.durations_us(clock), kernels.overlapped_us(clock)
     assert beside is not None
     ratios = [b / a for a, b, task in zip(alone, beside, tasks, strict=True) if task.phase != "communication"]
     assert min(ratios) == pytest.approx(80 / (80 - 12))
     assert 1.3 < max(ratios) < 3  # fused optimizers move bytes alone
-    assert Kernels(V100, tasks_of(graph, TRAIN, V100.gpu), simulate).beside_us(clock) is None
+    assert Kernels(V100, tasks_of(graph, TRAIN, V100.gpu), simulate).overlapped_us(clock) is None
 
 
 def test_a_summed_loss_is_divided_by_the_tokens_of_all_gpus() -> None:
@@ -161,7 +161,7 @@ def test_a_summed_loss_is_divided_by_the_tokens_of_all_gpus() -> None:
 def test_gradients_are_summed_beside_the_backward_pass_or_all_at_once_after_it() -> None:
     graph = graph_of("transformer_base", layers=2)
     group = group_of("DGX-1V", 8)
-    beside, after = (group.tasks(graph, TRAIN, StepOptions(delays_sums=one)) for one in (False, True))
+    beside, after = (group.tasks(graph, TRAIN, StepOptions(delay_allreduce=one)) for one in (False, True))
     (summed,) = [task for task in after if isinstance(task.operator, Collective) and task.operator.op == "all_reduce"]
     parts = [task.operator for task in beside if isinstance(task.operator, Collective)]
     assert isinstance(summed.operator, Collective)
@@ -172,7 +172,7 @@ def test_gradients_are_summed_beside_the_backward_pass_or_all_at_once_after_it()
 def test_sums_of_gradients_are_divided_in_one_more_pass_over_them() -> None:
     graph = graph_of("transformer_base", layers=2)
     group = group_of("DGX-1V", 8)
-    fused, apart = (group.tasks(graph, TRAIN, StepOptions(divides_sums=one)) for one in (False, True))
+    fused, apart = (group.tasks(graph, TRAIN, StepOptions(postdivide_gradients=one)) for one in (False, True))
     copied, added = (
         [task for task in apart if task not in fused and task.phase == one] for one in ("backward", "update")
     )
@@ -196,14 +196,14 @@ def test_gradients_are_exchanged_in_the_last_pass_alone_or_in_each() -> None:
     found = run(host, tasks, [10.0, 50.0, 5.0], StepOptions(accumulation=4))
     assert found.step_us == pytest.approx(4 * 10 + 50 + 5)
     assert found.pass_us == pytest.approx(10)
-    each = run(host, tasks, [10.0, 50.0, 5.0], StepOptions(accumulation=4, sums_each_pass=True))
+    each = run(host, tasks, [10.0, 50.0, 5.0], StepOptions(accumulation=4, allreduce_per_microbatch=True))
     assert each.step_us == pytest.approx(4 * (10 + 50) + 5)
     assert each.pass_us == pytest.approx(60)
 
 
 def test_exposed_is_what_no_kernel_hides() -> None:
-    def span(start_us: float, end_us: float) -> Span:
-        return Span(0, "", 0.0, start_us, end_us)
+    def span(start_us: float, end_us: float) -> TaskSpan:
+        return TaskSpan(0, "", 0.0, start_us, end_us)
 
     kernels = [span(0, 10), span(20, 30), span(40, 50)]
     assert exposed_us([span(5, 25)], kernels) == 10

@@ -17,9 +17,8 @@ from gpusim.prediction.predict import predict as predict_operator
 from gpusim.prediction.selection import UnsupportedError
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.sim.simulate import simulate
+from gpusim.step.cuda_streams import TaskLaunch, simulate_streams
 from gpusim.step.options import StepOptions
-from gpusim.step.play import Launch as Launched
-from gpusim.step.play import play
 from gpusim.step.predict import predict_step
 from gpusim.step.residency import resident_fractions
 from gpusim.step.schedule import run
@@ -40,7 +39,7 @@ def _task(
 
 
 def test_a_stream_starts_a_kernel_a_gap_after_its_launch_and_after_the_one_before() -> None:
-    spans = play([Launched(10, 5), Launched(1, 5), Launched(100, 5)], gap_us=2)
+    spans = simulate_streams([TaskLaunch(10, 5), TaskLaunch(1, 5), TaskLaunch(100, 5)], gap_us=2)
     assert [(span.launched_us, span.start_us, span.end_us) for span in spans] == [
         (10, 12, 17),
         (11, 19, 24),  # launched while the first ran
@@ -49,7 +48,9 @@ def test_a_stream_starts_a_kernel_a_gap_after_its_launch_and_after_the_one_befor
 
 
 def test_a_kernel_waits_for_the_other_stream_that_it_depends_on() -> None:
-    spans = play([Launched(1, 50), Launched(1, 5, "communication", after=(0,)), Launched(1, 5)], gap_us=0)
+    spans = simulate_streams(
+        [TaskLaunch(1, 50), TaskLaunch(1, 5, "communication", after=(0,)), TaskLaunch(1, 5)], gap_us=0
+    )
     assert [(span.launch, span.start_us) for span in sorted(spans, key=lambda one: one.launch)] == [
         (0, 1),
         (1, 51),
@@ -58,7 +59,7 @@ def test_a_kernel_waits_for_the_other_stream_that_it_depends_on() -> None:
 
 
 def test_a_stream_waits_longer_before_a_kernel_with_a_further_gap() -> None:
-    spans = play([Launched(1, 5), Launched(1, 5, further_gap_us=3), Launched(1, 5)], gap_us=2)
+    spans = simulate_streams([TaskLaunch(1, 5), TaskLaunch(1, 5, further_gap_us=3), TaskLaunch(1, 5)], gap_us=2)
     assert [span.start_us for span in spans] == [3, 13, 20]
 
 
@@ -71,7 +72,7 @@ def test_a_steps_products_wait_for_their_library_in_a_stream_and_not_in_a_graph(
 
 
 def test_the_host_waits_where_a_value_is_read_back() -> None:
-    spans = play([Launched(1, 50, read_back=True), Launched(1, 5)], gap_us=0)
+    spans = simulate_streams([TaskLaunch(1, 50, read_back=True), TaskLaunch(1, 5)], gap_us=0)
     assert [span.launched_us for span in spans] == [1, 52]
 
 
@@ -210,14 +211,14 @@ def test_what_l2_holds_of_tensors_far_larger_than_it_is_lost_before_it_is_read(t
     tensor = Tensor("activations", operator.operand_bytes)
     tasks = [_task(operator, writes=(tensor,)), _task(operator, reads=(tensor,))]
     assert 0 < resident_fractions(tasks, t4.gpu.l2.capacity_bytes)[1] < 1
-    played: list[Launch] = []
+    launched: list[Launch] = []
 
     def simulated(machine: Machine, launch: Launch, detail: str = "sampled", **given: Any) -> LaunchOutcome:
-        played.append(launch)
+        launched.append(launch)
         return simulate(machine, launch, detail, **given)
 
     step = predict_step(t4, tasks, simulate=simulated)
-    assert {launch.cold for launch in played} == {True}
+    assert {launch.cold for launch in launched} == {True}
     assert step.tasks[0].time_us == step.tasks[1].time_us
 
 

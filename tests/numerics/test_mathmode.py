@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpusim.hardware.gpu import Gpu
-from gpusim.mathmode.resolve import MathMode, MathModeError, Question, resolve
+from gpusim.mathmode.resolve import FrameworkOperation, MathMode, MathModeError, resolve
 from gpusim.mathmode.rulebook import HARDWARE, build_in, frameworks, load_rulebook, release_in
 from gpusim.numbers.formats import DTYPE_OF_TENSORS
 from gpusim.specs import list_archs, load_spec
@@ -46,12 +46,12 @@ def changed(board: str, old: str, new: str | None) -> Gpu:
     return arch.model_copy(update={"instructions": instructions})
 
 
-def ask(question: str, board: str) -> MathMode:
+def ask(operation: str, board: str) -> MathMode:
     """``framework version op dtype [NAME=VALUE ...]``; names in capitals are environment variables."""
-    framework, version, op, dtype, *given_ = question.split()
+    framework, version, op, dtype, *given_ = operation.split()
     pairs = dict(text.split("=", 1) for text in given_)
     return resolve(
-        Question(
+        FrameworkOperation(
             framework,
             version,
             op,
@@ -63,7 +63,7 @@ def ask(question: str, board: str) -> MathMode:
     )
 
 
-# Rows: the question, the GPU, its path, unit and accumulator, the rule that decides ----------------
+# Rows: the operation, the GPU, its path, unit and accumulator, the rule that decides ----------------
 
 DECIDED = [
     # PyTorch, matrix products: the default by version
@@ -415,40 +415,40 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("question", "board", "expected", "rule"), DECIDED)
-def test_the_path_and_the_rule_that_decides_it(question: str, board: str, expected: str, rule: str) -> None:
-    answer = ask(question, board)
-    assert (f"{answer.path} {answer.unit} {answer.accumulate or '-'}", answer.rule) == (expected, rule)
-    assert answer.source.startswith("https://")
-    assert answer.says
-    assert not answer.conflicts
+@pytest.mark.parametrize(("operation", "board", "expected", "rule"), DECIDED)
+def test_the_path_and_the_rule_that_decides_it(operation: str, board: str, expected: str, rule: str) -> None:
+    mode = ask(operation, board)
+    assert (f"{mode.path} {mode.unit} {mode.accumulate or '-'}", mode.rule) == (expected, rule)
+    assert mode.source.startswith("https://")
+    assert mode.says
+    assert not mode.conflicts
 
 
-@pytest.mark.parametrize(("question", "board", "rule"), NOTED)
-def test_what_is_worth_knowing_is_noted(question: str, board: str, rule: str) -> None:
-    answer = ask(question, board)
-    reported = [note.rule for note in answer.notes] + [one.rule for one in answer.decided.values()]
+@pytest.mark.parametrize(("operation", "board", "rule"), NOTED)
+def test_what_is_worth_knowing_is_noted(operation: str, board: str, rule: str) -> None:
+    mode = ask(operation, board)
+    reported = [note.rule for note in mode.notes] + [one.rule for one in mode.decided.values()]
     assert rule in reported
 
 
-@pytest.mark.parametrize(("question", "board", "rule"), CONTRADICTORY)
-def test_a_contradiction_is_reported_and_not_guessed(question: str, board: str, rule: str) -> None:
-    answer = ask(question, board)
-    assert [one.rule for one in answer.conflicts] == [rule]
-    assert (answer.path, answer.unit, answer.accumulate, answer.rule) == (None, None, None, rule)
-    assert any(one.effect == "contradicts" for one in answer.considered)
+@pytest.mark.parametrize(("operation", "board", "rule"), CONTRADICTORY)
+def test_a_contradiction_is_reported_and_not_guessed(operation: str, board: str, rule: str) -> None:
+    mode = ask(operation, board)
+    assert [one.rule for one in mode.conflicts] == [rule]
+    assert (mode.path, mode.unit, mode.accumulate, mode.rule) == (None, None, None, rule)
+    assert any(one.effect == "contradicts" for one in mode.considered)
 
 
-@pytest.mark.parametrize(("question", "board", "text"), REFUSED)
-def test_what_cannot_be_asked_is_refused_in_one_line_with_a_remedy(question: str, board: str, text: str) -> None:
+@pytest.mark.parametrize(("operation", "board", "text"), REFUSED)
+def test_what_cannot_be_resolved_is_refused_in_one_line_with_a_remedy(operation: str, board: str, text: str) -> None:
     with pytest.raises(MathModeError) as caught:
-        ask(question, board)
+        ask(operation, board)
     assert text in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("question", "fires"),
+    ("operation", "fires"),
     [
         ("pytorch 1.9 linear fp32 autocast=bf16", True),
         ("pytorch 1.10 linear fp32 autocast=bf16", False),
@@ -459,23 +459,23 @@ def test_what_cannot_be_asked_is_refused_in_one_line_with_a_remedy(question: str
         ("pytorch 2.1 relu fp32 NVIDIA_TF32_OVERRIDE=1", False),
     ],
 )
-def test_settings_that_agree_or_concern_something_else_do_not_contradict(question: str, fires: bool) -> None:
-    assert bool(ask(question, A100).conflicts) == fires
+def test_settings_that_agree_or_concern_something_else_do_not_contradict(operation: str, fires: bool) -> None:
+    assert bool(ask(operation, A100).conflicts) == fires
 
 
 def test_a_contradiction_that_the_gpu_settles_is_reported_with_the_path() -> None:
-    question = "pytorch 2.1 mm fp32 matmul.allow_tf32=true set_float32_matmul_precision=highest"
-    answer = ask(question, V100)
-    assert [one.rule for one in answer.conflicts] == ["pytorch-allow-tf32-against-highest"]
-    assert (answer.path, answer.unit, answer.rule) == ("fp32", "cuda", "tf32-needs-compute-capability-8.0")
+    operation = "pytorch 2.1 mm fp32 matmul.allow_tf32=true set_float32_matmul_precision=highest"
+    mode = ask(operation, V100)
+    assert [one.rule for one in mode.conflicts] == ["pytorch-allow-tf32-against-highest"]
+    assert (mode.path, mode.unit, mode.rule) == ("fp32", "cuda", "tf32-needs-compute-capability-8.0")
 
 
 def test_every_rule_stands_in_a_row() -> None:
     """Every rule is reached by a row; others would be untested, or could never hold."""
     rows = [row[:2] for row in (*DECIDED, *NOTED, *CONTRADICTORY)]
-    answers = [ask(question, board) for question, board in rows]
-    seen = {said.rule for answer in answers for said in (*answer.notes, *answer.conflicts, *answer.decided.values())}
-    seen |= {one.rule for answer in answers for one in answer.overridden}
+    modes = [ask(operation, board) for operation, board in rows]
+    seen = {said.rule for mode in modes for said in (*mode.notes, *mode.conflicts, *mode.decided.values())}
+    seen |= {one.rule for mode in modes for one in mode.overridden}
     books = [load_rulebook(name) for name in (*frameworks(), HARDWARE)]
     refusals = {rule.id for book in books for rule in book.rules if rule.then.refuse}
     known = {rule.id for book in books for rule in book.rules}
@@ -498,18 +498,18 @@ def test_a_source_is_there_because_something_cites_it() -> None:
 
 
 def test_each_setting_is_listed_with_its_effect() -> None:
-    question = (
+    operation = (
         "pytorch 2.9 mm fp32 torch.backends.fp32_precision=tf32 matmul.fp32_precision=ieee"
         " conv.fp32_precision=tf32 NVIDIA_TF32_OVERRIDE=0"
     )
-    answer = ask(question, A100)
-    assert {one.name: one.effect for one in answer.considered} == {
+    mode = ask(operation, A100)
+    assert {one.name: one.effect for one in mode.considered} == {
         "torch.backends.fp32_precision": "overridden",
         "torch.backends.cuda.matmul.fp32_precision": "agrees",
         "torch.backends.cudnn.conv.fp32_precision": "none",
         "NVIDIA_TF32_OVERRIDE": "decides",
     }
-    by = {(one.what, one.rule): one.by for one in answer.overridden}
+    by = {(one.what, one.rule): one.by for one in mode.overridden}
     assert by["path", "pytorch-fp32-precision-tf32"] == "pytorch-matmul-fp32-precision-ieee"
 
 
@@ -542,12 +542,12 @@ def test_every_board_has_an_answer_or_a_refusal_for_every_type_and_kind(board: s
     refused_types = set()
     for framework, kind, dtype in product(frameworks(), ("matmul", "conv", "rnn", "elementwise", "update"), types):
         try:
-            answer = resolve(Question(framework, "2.4", kind, dtype), gpu(board))
+            mode = resolve(FrameworkOperation(framework, "2.4", kind, dtype), gpu(board))
         except MathModeError:
             refused_types.add(dtype)
         else:
-            assert answer.unit in ("tensor", "cuda")
-            assert (answer.accumulate is None) == (kind in ("elementwise", "update"))
+            assert mode.unit in ("tensor", "cuda")
+            assert (mode.accumulate is None) == (kind in ("elementwise", "update"))
     assert not refused_types & {"fp32", "fp16"}
 
 
@@ -562,7 +562,7 @@ FLAGS = {
     "cudnn": ("7.6", "8.0"),
 }
 QUESTIONS = st.builds(
-    Question,
+    FrameworkOperation,
     st.just("pytorch"),
     st.sampled_from(["1.12", "1.13.1", "2.0", "2.8", "2.15"]),
     st.sampled_from(["matmul", "conv2d", "lstm", "relu", "softmax", "adam"]),
@@ -574,37 +574,37 @@ QUESTIONS = st.builds(
 
 @given(QUESTIONS, st.sampled_from([V100, T4, A100, "RTX-3090"]))
 @settings(max_examples=300)
-def test_whatever_is_set_the_gpu_has_what_the_path_needs(question: Question, board: str) -> None:
-    answer = resolve(question, gpu(board))
+def test_whatever_is_set_the_gpu_has_what_the_path_needs(operation: FrameworkOperation, board: str) -> None:
+    mode = resolve(operation, gpu(board))
     dense = [one for one in gpu(board).instructions.values() if one.sparsity == "dense"]
-    assert (answer.path is None) <= bool(answer.conflicts)
-    if answer.unit == "tensor":
-        assert answer.kind in ("matmul", "conv", "rnn")
-        assert any(one.unit == "tensor" and answer.path in one.inputs for one in dense)
-    if answer.path == "tf32":
+    assert (mode.path is None) <= bool(mode.conflicts)
+    if mode.unit == "tensor":
+        assert mode.kind in ("matmul", "conv", "rnn")
+        assert any(one.unit == "tensor" and mode.path in one.inputs for one in dense)
+    if mode.path == "tf32":
         assert gpu(board).compute_capability >= "8.0"
-        assert answer.unit == "tensor"
-    if answer.kind in ("elementwise", "update"):
-        assert answer.unit in ("cuda", None)
-    assert answer.unit is not None or answer.path is None
+        assert mode.unit == "tensor"
+    if mode.kind in ("elementwise", "update"):
+        assert mode.unit in ("cuda", None)
+    assert mode.unit is not None or mode.path is None
 
 
 @given(QUESTIONS)
 @settings(max_examples=200)
-def test_nvidia_tf32_override_0_leaves_no_tf32_and_changes_nothing_else(question: Question) -> None:
-    without = resolve(question, gpu(A100))
-    off = Question(
-        question.framework,
-        question.version,
-        question.op,
-        question.dtype,
-        question.settings,
-        {**question.environment, "NVIDIA_TF32_OVERRIDE": "0"},
+def test_nvidia_tf32_override_0_leaves_no_tf32_and_changes_nothing_else(operation: FrameworkOperation) -> None:
+    without = resolve(operation, gpu(A100))
+    off = FrameworkOperation(
+        operation.framework,
+        operation.version,
+        operation.op,
+        operation.dtype,
+        operation.settings,
+        {**operation.environment, "NVIDIA_TF32_OVERRIDE": "0"},
     )
-    answer = resolve(off, gpu(A100))
-    assert answer.path != "tf32"
+    mode = resolve(off, gpu(A100))
+    assert mode.path != "tf32"
     if without.path not in ("tf32", None):
-        assert (answer.path, answer.unit, answer.accumulate) == (without.path, without.unit, without.accumulate)
+        assert (mode.path, mode.unit, mode.accumulate) == (without.path, without.unit, without.accumulate)
 
 
 # The command ------------------------------------------------------------------------------------
@@ -614,11 +614,11 @@ def test_the_command_prints_the_path_the_unit_the_rule_and_its_source(command: R
     words = "mathmode --framework pytorch --version 1.13 --op matmul --dtype fp32 --format json"
     process = command(*shlex.split(words), "--arch", "A100-SXM4-80GB", "--set", "matmul.allow_tf32=True")
     assert (process.returncode, process.stderr) == (0, "")
-    answer = json.loads(process.stdout)
-    assert (answer["path"], answer["unit"], answer["rule"]) == ("tf32", "tensor", "pytorch-matmul-allow-tf32")
-    assert answer["source"].startswith("https://docs.pytorch.org/")
-    assert answer["conflicts"] == []
-    assert answer["overridden"] == [
+    mode = json.loads(process.stdout)
+    assert (mode["path"], mode["unit"], mode["rule"]) == ("tf32", "tensor", "pytorch-matmul-allow-tf32")
+    assert mode["source"].startswith("https://docs.pytorch.org/")
+    assert mode["conflicts"] == []
+    assert mode["overridden"] == [
         {"what": "path", "rule": "pytorch-1.12-matmul-fp32-by-default", "by": "pytorch-matmul-allow-tf32"}
     ]
 
@@ -627,9 +627,9 @@ def test_the_command_ends_with_1_where_settings_contradict(command: RunGpusim) -
     words = "mathmode --framework pytorch --version 2.9 --arch A100-SXM4-40GB --set matmul.allow_tf32=1"
     process = command(*shlex.split(words), "--set", "matmul.fp32_precision=ieee", "--format", "json")
     assert (process.returncode, process.stderr) == (1, "")
-    answer = json.loads(process.stdout)
-    assert answer["path"] is None
-    assert [one["rule"] for one in answer["conflicts"]] == ["pytorch-matmul-old-and-new-settings"]
+    mode = json.loads(process.stdout)
+    assert mode["path"] is None
+    assert [one["rule"] for one in mode["conflicts"]] == ["pytorch-matmul-old-and-new-settings"]
     table = command(*shlex.split(words), "--set", "matmul.fp32_precision=ieee")
     assert table.returncode == 1
     assert "undecided" in table.stdout

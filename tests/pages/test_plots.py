@@ -28,11 +28,11 @@ SPEEDUP = "- {kind: speedup, baseline: T4, lines: [{label: l, value: RATIO}]}"
     [
         (
             ONE + "- {kind: speedup, baseline: T4}",
-            ":6: plots.0: no other GPU runs the products of T4; add a GPU",
+            ":6: plots.0: no other GPU runs the GEMMs of T4; add a GPU",
         ),
         (
             TWO + "- {kind: speedup, baseline: T4, baseline_dtype: fp32}",
-            ":6: plots.0: no other GPU runs the products of T4 fp32",
+            ":6: plots.0: no other GPU runs the GEMMs of T4 fp32",
         ),
         (TWO + "- {kind: speedup}", ":6: plots.0.baseline: '' is not one of the GPUs; use T4 or A100-SXM4-40GB"),
         (TWO + "- {kind: speedup, baseline: T5}", ":6: plots.0.baseline: 'T5' is not one of the GPUs"),

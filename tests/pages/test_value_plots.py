@@ -122,7 +122,7 @@ def test_samples_are_dots_at_their_values(load: LoadExperiment) -> None:
         (GRID + "- {kind: time, x: l2.capacity_mib}", ":10: plots.0: 'x' belongs to a plot of kind heat_map or curves"),
         (GRID + MAP.replace("heat_map", "curves"), ":10: plots.0: 'y' belongs to a plot of kind heat_map, this one is"),
         (GRID + MAP.replace("}", ", metric: speed}"), ":10: plots.0.metric: "),
-        (GRID + MAP.replace("}", ", metric: tflops, total: true}"), ":10: plots.0: products have no total tflops; use"),
+        (GRID + MAP.replace("}", ", metric: tflops, total: true}"), ":10: plots.0: GEMMs have no total tflops; use"),
         (
             GRID + MAP.replace(L2, "sm.count"),
             ":10: plots.0: sm.count does not vary between the GPUs; those that do: l2.capacity_mib, dram.peak_",

@@ -17,7 +17,7 @@ from gpusim.measure.device import (
     MicroResult,
     Prepared,
     ProfiledKernel,
-    Reading,
+    SensorReading,
     Telemetry,
     UnavailableError,
 )
@@ -88,9 +88,9 @@ class SimulatedOperator:
 class SimulatedSensors:
     """Sensors with constant readings."""
 
-    def readings(self, since_s: float) -> Sequence[Reading]:
+    def readings(self, since_s: float) -> Sequence[SensorReading]:
         throttle = frozenset({"sw_power_cap"})
-        return [Reading(since_s + i, 1500.0, 300.0, 50.0, throttle, 3e5 * i) for i in range(3)]
+        return [SensorReading(since_s + i, 1500.0, 300.0, 50.0, throttle, 3e5 * i) for i in range(3)]
 
 
 if __name__ == "__main__":

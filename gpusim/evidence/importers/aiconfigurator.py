@@ -36,7 +36,7 @@ The layer runs once in an inference, between larger ones."""
 QUANTISED_OUTPUT = "fp16"
 """What a layer of SmoothQuant writes (Xiao et al., arXiv:2211.10438, figure 6)."""
 MOST_METADATA = 64 * MIB
-"""Of a Parquet file: its schema and the places of its columns."""
+"""Largest metadata of a Parquet file [bytes]: its schema and the places of its columns."""
 PARQUET_MAGIC = b"PAR1"
 LFS_POINTER = b"version https://git-lfs"
 

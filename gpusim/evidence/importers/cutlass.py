@@ -2,7 +2,7 @@
 
 Runtime is in milliseconds: CUDA events around many launches, whose operands rotate past L2. Columns:
 tools/profiler/src/performance_report.cpp and gemm_operation_profiler.cu of https://github.com/NVIDIA/cutlass.
-A product that CUTLASS writes in rows becomes ``bmm``, the schema's product without bias that writes rows, and one
+A GEMM that CUTLASS writes in rows becomes ``bmm``, the schema's GEMM without bias that writes rows, and one
 in columns ``gemm``, so that m, n and k stay as they are. In rows, BLAS would swap the operands, and with them layout
 and tile.
 """
@@ -67,7 +67,7 @@ def _add(found: Import, line: int, fields: Fields) -> None:
     _, b_order = _operand(fields, "B")
     _, c_order = _operand(fields, "C")
     rows = c_order == "row"
-    # In rows the column-major product is C' = B' A': the second operand comes first, each seen transposed.
+    # In rows the column-major GEMM is C' = B' A': the second operand comes first, each seen transposed.
     layout = "".join("t" if order == "column" else "n" for order in (b_order, a_order))
     if not rows:
         layout = LETTERS[a_order] + LETTERS[b_order]
@@ -92,7 +92,7 @@ def _add(found: Import, line: int, fields: Fields) -> None:
 
 
 def _tile(fields: Fields, *, rows: bool) -> tuple[int, int] | None:
-    """Tile of the column-major product; None where the line does not state it."""
+    """Tile of the column-major GEMM; None where the line does not state it."""
     m, n = fields.whole("cta_m"), fields.whole("cta_n")
     if m is None or n is None:
         return None

@@ -52,7 +52,7 @@ _TYPES = tuple(
     (re.compile("|".join((dtype.value, *(rf"\b{name}\b" for name in dtype.format.names.others))), re.IGNORECASE), dtype)
     for dtype in Dtype
 )
-"""What names a data type in a text."""
+"""Pattern of the name of a data type in a text."""
 _MATH = re.compile(r"(fp32|fp16|mixed|int32) math", re.IGNORECASE)
 _LETTERS = {
     **dict.fromkeys(("t", "1", "true", "yes", "y"), "t"),
@@ -86,7 +86,7 @@ class _Table:
 
     kind: str
     names: Mapping[str, str]
-    """What a column means to the name of the column."""
+    """Names of columns by their meaning."""
     columns: tuple[str, ...]
     times: tuple[_Time, ...]
     rate: str

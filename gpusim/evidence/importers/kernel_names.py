@@ -70,14 +70,14 @@ _INSTRUCTION = re.compile(rf"[{_LETTERS}](\d{{3,6}})(?:tf32)?(?:sp)?gemm")
 
 @dataclass(frozen=True, slots=True)
 class ProductKernel:
-    """What the name of a matrix-multiplication kernel states."""
+    """Facts that the name of a GEMM kernel states."""
 
     dtype: Dtype | None
     accumulate: str
     layout: str
-    """In BLAS column-major terms, as libraries name them."""
+    """Layout in BLAS column-major terms, as libraries name kernels."""
     tile: tuple[int, int] | None
-    """In the order of the name: column-major."""
+    """Tile in the order of the name: column-major."""
     sparsity: str
     instruction: str = ""
     """Its shape of a Tensor Core's instruction (``16816``), or ``simt``."""

@@ -39,7 +39,7 @@ LATEST_US = 1e18
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Event:
-    """One event of the trace and its place in the file's list."""
+    """Event of the trace and its place in the file's list."""
 
     index: int
     content: Mapping[str, Any]

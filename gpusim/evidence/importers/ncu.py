@@ -83,7 +83,7 @@ def _header(where: str, names: list[str]) -> list[str]:
 
 
 def _kernel(fields: Fields, units: Mapping[str, str]) -> RecordedKernel:
-    """One profiled kernel."""
+    """Kernel of a row of the report."""
     unit = units.get(TIME, "").strip()
     if unit not in US_PER_UNIT:
         raise fields.refuse(TIME, f"unknown unit '{excerpt(unit)}'", "export with --print-units base")

@@ -1,7 +1,7 @@
 """Tables of NeuSight: ``scripts/asplos/data/dataset/**/*.csv`` of https://github.com/sitar-lab/NeuSight (MIT).
 
 Written by neusight/Dataset/collect.py: Latency is in milliseconds, the mean of the 5 shortest of 25 runs between CUDA
-events, TF32 off. A product takes [B, M, N] by [B, N, K] (or a weight of K x N): what NeuSight calls N is the length
+events, TF32 off. A GEMM takes [B, M, N] by [B, N, K] (or a weight of K x N): what NeuSight calls N is the length
 of the sums and K the width of the result.
 """
 

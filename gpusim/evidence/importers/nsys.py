@@ -36,13 +36,13 @@ DEVICES = "TARGET_INFO_GPU"
 MOST_SECONDS = 120.0
 """For the queries of a report; a million kernels take some ten seconds."""
 STEPS_BETWEEN_CHECKS = 100_000
-"""Of SQLite's virtual machine."""
+"""Steps of SQLite's virtual machine."""
 LONGEST_TEXT = 2**20
 """Bytes of a value in the database."""
 LONGEST_RANGE = 2**14
 """Characters of a range's text: the shapes of what an operator takes."""
 MOST_ROWS = 3_000_000
-"""Of one table; each takes some 300 bytes of memory."""
+"""Rows of one table; each takes some 300 bytes of memory."""
 _EXTENTS = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 _RANGE = re.compile(r"(?P<name>aten::\w+)\b.*?, sizes = (?P<sizes>\[.*?\](?:\])?)(?:, input_op_ids|$)")
 

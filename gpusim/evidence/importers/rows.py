@@ -72,13 +72,13 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class RecordedKernel:
-    """One kernel as a profiler recorded it."""
+    """Kernel as a profiler recorded it."""
 
     name: str
     time_us: float
     grid: tuple[int, int, int] | None = None
     threads: int | None = None
-    """Of a CTA."""
+    """Threads of a CTA."""
     tile: tuple[int, int] | None = None
     """Rows and columns of C that a CTA computes."""
     extra: Mapping[str, str] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Import:
     file: str
     options: ImportOptions
     timing: Timing
-    """Of this kind of file; options replace its values."""
+    """How files of this kind are timed; options replace its values."""
     rows: list[MeasuredRow] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
 

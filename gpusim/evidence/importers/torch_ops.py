@@ -51,7 +51,7 @@ COPIES = ("aten::copy_", "aten::fill_")
 KNOWN = frozenset((*PRODUCTS, *CONVOLUTIONS, *VECTORS, *OTHER_CONVOLUTIONS))
 
 MOST_DIMENSIONS = 64
-"""Of a tensor in PyTorch (``dim_bitset_size``, ATen/WrapDimUtilsMulti.h)."""
+"""Dimensions that a tensor has in PyTorch at most (``dim_bitset_size``, ATen/WrapDimUtilsMulti.h)."""
 _PAIR = re.compile(r"\[\s*(\d{1,9})\s*(?:,\s*(\d{1,9})\s*)?\]", re.ASCII)
 
 

@@ -1,6 +1,6 @@
 """Convolutions of tables of launches: the kernels of a call, transposes and sums included, are one row.
 
-Columns besides those of products: ``cn``, ``cc``, ``ch``, ``cw`` (images, channels, height, width), ``ck``, ``cr``,
+Columns besides those of GEMMs: ``cn``, ``cc``, ``ch``, ``cw`` (images, channels, height, width), ``ck``, ``cr``,
 ``cs`` (filters and their size), ``stride``, ``pad``, ``dilation`` (``2x2``), ``groups``, ``op_kernel_idx`` and
 ``op_n_kernels``. A call that computes both gradients (``convolution_backward``) makes a row of each, where names of
 kernels tell them apart.
@@ -27,7 +27,7 @@ BOTH_GRADIENTS = "convolution_backward/"
 """Begins the names of operators that compute the images' gradient, then the filters'."""
 SIZES = ("cn", "cc", "ch", "cw", "ck", "cr", "cs")
 MOST_KERNELS = 1_000
-"""Of a call."""
+"""Kernels of a call."""
 PAIRS = ("stride", "pad", "dilation")
 _PAIR = re.compile(r"(\d{1,10})x(\d{1,10})", re.ASCII)
 _TRANSPOSE = re.compile(r"nchwtonhwc|nhwctonchw", re.IGNORECASE)
@@ -35,7 +35,7 @@ _TF32 = re.compile(r"tf(?:loat)?32|s1688|i1688", re.IGNORECASE)
 """In names of kernels that multiply tensors of FP32 on Tensor Cores."""
 _WGRAD = re.compile("wgrad", re.IGNORECASE)
 _SUM_OF_PRODUCTS = "reduce_wgrad"
-"""Adds up products of single images, whose names are those of any product."""
+"""Adds up GEMMs of single images, whose names are those of any GEMM."""
 
 
 def is_convolution(op: str) -> bool:

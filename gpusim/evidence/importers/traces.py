@@ -45,7 +45,7 @@ def read(path: Path, options: ImportOptions) -> Import:
         if is_convolution(op):
             convolution.take(found, timing_of(fields), DISTURBED, line, fields)
         elif op not in PRODUCTS:
-            found.skip(f"operator {excerpt(op) or 'empty'} is neither a product nor a convolution")
+            found.skip(f"operator {excerpt(op) or 'empty'} is neither a GEMM nor a convolution")
         elif of == product and is_reduction(fields.get("kernel")):
             row = found.rows[-1]
             found.rows[-1] = replace(row, time_us=row.time_us + fields.time_us("time_us"))
@@ -74,7 +74,7 @@ def _add(found: Import, line: int, fields: Fields, op: str) -> bool:
     batch, m, n, k = (fields.number(size) for size in ("batch", "m", "n", "k"))
     grid = _extent(fields, "grid")
     if grid and not fact.covers(grid, batch * m * n):
-        found.skip("launch whose tiles do not cover the product: of another operator, or of a part of it")
+        found.skip("launch whose tiles do not cover the GEMM: of another operator, or of a part of it")
         return False
     layout = fields.one_of("layout", LAYOUTS, unknown=("",)) or fact.layout
     operation = Operation(op, (batch, m, n, k), dtype, layout, fact.accumulate, fact.sparsity)

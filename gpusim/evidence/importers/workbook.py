@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from openpyxl.reader.excel import ExcelReader
 
 MOST_BYTES = 16 * MIB
-"""Of a workbook, and of all that it expands to: a hundred times what such tables take."""
+"""Largest workbook, as a file and expanded [bytes]: a hundred times what such tables take."""
 MOST_COLUMNS = 256
 """Columns that are read; cells to the right of them are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """One sheet: its rows that hold something, by number from 1."""
+    """Rows of a sheet that hold something, by number from 1."""
 
     title: str
     rows: tuple[tuple[int, tuple[str, ...]], ...]

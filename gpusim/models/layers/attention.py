@@ -78,7 +78,7 @@ class Attention(Layer):
         return self._eager(tape, inputs)
 
     def _fused(self, tape: Tape, inputs: Sequence[Value]) -> Value:
-        """One kernel in either pass, which takes heads as they lie."""
+        """Launch one fused kernel in either pass, which takes heads as they lie."""
         queries, keys, values = operands = tape.eligible("matmul", inputs[:3])
         length, features = queries.shape[-2:]
         batch = queries.shape[0]

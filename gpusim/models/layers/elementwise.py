@@ -98,15 +98,15 @@ class Rope(Layer):
             )
             tape.launch(call, operator, [source], [target])
 
-        def play(source: Value, target: Value) -> None:
+        def launch(source: Value, target: Value) -> None:
             half("neg", source, halved)
             tape.pointwise("concat", ("copy",), [source], [turned])
             tape.pointwise("mul", ("mul",), [source, tables[0]], [target])
             tape.pointwise("mul", ("mul",), [turned, tables[1]], [turned])
             tape.pointwise("add", ("add",), [target, turned], [target])
 
-        play(value, result)
-        return tape.record_kernel(result, value, play)
+        launch(value, result)
+        return tape.record_kernel(result, value, launch)
 
 
 # Calls --------------------------------------------------------------------------------------------

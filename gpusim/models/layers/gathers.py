@@ -31,7 +31,7 @@ class Concat(Layer):
         return *first[:dim], sum(shape[dim] for shape in shapes), *first[dim + 1 :]
 
     def call(self, tape: Tape, *values: Value) -> Value:
-        """One kernel; gradients are views of that of the result."""
+        """Launch one kernel; the gradients of the inputs are views of that of the result."""
         result = tape.new(self.result_of(*values), values[0].dtype, *values)
         touched = tuple(one.touched(run=one.shape[-1]) for one in values)
         operator = Pointwise(("copy",), result.elements, touched, (result.touched(),))

@@ -26,7 +26,7 @@ from gpusim.models.layers.layer import Layer
 LAYERS: Mapping[str, type[Layer]] = {
     name: layer for layer in Layer.__subclasses__() for name in get_args(layer.model_fields["op"].annotation)
 }
-"""By the name that model files use."""
+"""Layers by the name that model files use."""
 
 
 def parse_layer(values: Mapping[str, Any], names: Mapping[str, int]) -> Layer:

@@ -33,7 +33,7 @@ class Reshape(Layer):
 
 
 class Flatten(Layer):
-    """All dimensions from one on as one. A view."""
+    """View in which all dimensions from a given one on are a single dimension."""
 
     op: Literal["flatten"] = "flatten"
     start: Index = 1
@@ -90,7 +90,7 @@ class Permute(Layer):
 
 
 class Slice(Layer):
-    """Some of the elements along a dimension. A view."""
+    """View of some of the elements along a dimension."""
 
     op: Literal["slice"] = "slice"
     dim: Index = -1

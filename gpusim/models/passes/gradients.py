@@ -116,7 +116,7 @@ def norms(tape: Tape, values: Sequence[Value]) -> Value:
 def together(
     tape: Tape, call: str, function: str, elements: int, reads: Sequence[Value], writes: Sequence[Value]
 ) -> None:
-    """One kernel over tensors of many parameters."""
+    """Launch a kernel over the tensors of many parameters."""
     touched = tuple(one.touched() for one in reads)
     operator = Pointwise((function,), elements, touched, tuple(one.touched() for one in writes))
     tape.launch(call, operator, reads, writes)

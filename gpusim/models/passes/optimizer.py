@@ -45,7 +45,7 @@ _MOMENTS = (
     _Call("add_scaled", "vg", "v"),
     _Call("sqrt", "v", "t"),
 )
-"""Of Adam: running means of the gradient and of its square."""
+"""Calls of Adam: running means of the gradient and of its square."""
 _RULES: Mapping[Optimizer, _Rule] = {
     "sgd": _Rule("", (_Call("add_scaled", "gw", "g", True), _Call("add_scaled", "wg", "w")), "sgd"),
     "sgd_momentum": _Rule(

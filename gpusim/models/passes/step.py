@@ -70,14 +70,14 @@ def _forward(
 
 
 def _parts(nodes: Iterable[Node]) -> Iterator[tuple[str, Iterator[Node]]]:
-    """Nodes by the turn of the repeated block that they are in, such as ``encoder.3``; empty outside of one."""
-    return groupby(nodes, key=lambda node: _turn(node.name))
+    """Nodes by the repetition of the block that they are in, such as ``encoder.3``; empty outside of one."""
+    return groupby(nodes, key=lambda node: _repetition(node.name))
 
 
-def _turn(path: str) -> str:
+def _repetition(path: str) -> str:
     """The path up to its first number.
 
-    >>> _turn("encoder.3.attention"), _turn("loss")
+    >>> _repetition("encoder.3.attention"), _repetition("loss")
     ('encoder.3', '')
     """
     parts = path.split(".")

@@ -17,7 +17,7 @@ from gpusim.studies.calibration.row_kernels import LibraryBias, RowKernels, RowO
 from gpusim.studies.calibration.search import FloatArray, Log
 
 FOLDS = 3
-"""Of the cross-validation by rows: every fit keeps two thirds of them."""
+"""Folds of the cross-validation by rows: every fit keeps two thirds of them."""
 LEAST_CHANCE = 1e-9
 """Added to the probability of a recorded kernel, so that one which the heuristic rules out costs 21 nats, not all."""
 
@@ -45,7 +45,7 @@ class OwnValue:
 
 @dataclass(frozen=True, slots=True)
 class OwnTiming:
-    """What values of a source's own carry of the fit to its rows."""
+    """Effect of a source's own timing values on the fit to its rows."""
 
     source: str
     values: tuple[OwnValue, ...]
@@ -55,7 +55,7 @@ class OwnTiming:
     without: FloatArray
     """Logarithms of predicted over measured time with the neutral values in their place."""
     errors: FloatArray
-    """The same with its own."""
+    """Logarithms of predicted over measured time with values of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Refit:
         self._bias = bias
 
     def of_nothing(self, bias: LibraryBias) -> Refit:
-        """The same without a value that moves, and with the same bias whatever is left out."""
+        """A refit in which no value moves, with one bias whatever is left out."""
         return Refit(self._kernels, self._model, np.zeros_like(self._values), self._places, bias)
 
     def held_out(self, options: Mapping[int, RowOptions]) -> FloatArray:
@@ -107,7 +107,7 @@ class Refit:
         return errors
 
     def left_out(self, log: Log) -> list[LeftOut]:
-        """Each source and each board, by a fit without it."""
+        """Errors of each source and each board in a fit without it."""
         found = []
         known: dict[bytes, FloatArray] = {}  # often a source is all that ran on a board
         for kind in GROUP_KINDS:
@@ -123,7 +123,7 @@ class Refit:
         return found
 
     def choices(self, options: Mapping[int, RowOptions]) -> ChoiceScore | None:
-        """Of recorded kernels, each foretold by a fit without the third of the shapes that it belongs to."""
+        """Score of the choices of recorded kernels, each by a fit without the third of the shapes that has it."""
         folds = shape_folds(self._kernels.items, FOLDS)
         scores = []
         for fold in range(FOLDS):

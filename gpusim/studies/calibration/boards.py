@@ -8,7 +8,7 @@ from pathlib import Path
 from gpusim.evidence.boards import board_of
 from gpusim.evidence.sources import NO_OVERHEADS, SOURCES, MeasuredSystem, stated_overheads
 from gpusim.specs import Spec, UnknownGpuError
-from gpusim.studies.calibration.parameters import Board, Known, may_move
+from gpusim.studies.calibration.parameters import FittedBoard, Known, may_move
 
 
 def specs_of(start: Path, names: Iterable[str], out: Path, arch_path: Sequence[Path]) -> dict[str, Spec]:
@@ -24,7 +24,7 @@ def specs_of(start: Path, names: Iterable[str], out: Path, arch_path: Sequence[P
     return specs
 
 
-def fitted_board(spec: Spec, fitted: Collection[Path], arch_path: Iterable[Path] = ()) -> Board:
+def fitted_board(spec: Spec, fitted: Collection[Path], arch_path: Iterable[Path] = ()) -> FittedBoard:
     """A board, with what is known of the values that it has from the files that are fitted."""
     overheads = stated_overheads(spec.files, arch_path)
     provenance = {**spec.provenance, **(overheads.provenance(SOURCES) if overheads else {})}
@@ -35,7 +35,7 @@ def fitted_board(spec: Spec, fitted: Collection[Path], arch_path: Iterable[Path]
     }
     hashes = [file.sha256 for file in overheads.files] if overheads else []
     measured = MeasuredSystem(spec.system, overheads.record if overheads else NO_OVERHEADS)
-    return Board(measured, known, " ".join([spec.sha256, *hashes]))
+    return FittedBoard(measured, known, " ".join([spec.sha256, *hashes]))
 
 
 def values_between(start: Path, specs: Iterable[Spec]) -> dict[Path, int]:

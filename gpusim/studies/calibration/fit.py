@@ -24,7 +24,7 @@ from gpusim.studies.calibration.heuristic_bias import BiasValues
 from gpusim.studies.calibration.identification import SIGMAS, Identification, contradicted
 from gpusim.studies.calibration.least_squares import Readings, identified_fit
 from gpusim.studies.calibration.observations import Observation, even_weights
-from gpusim.studies.calibration.parameters import Board, Parameter
+from gpusim.studies.calibration.parameters import FittedBoard, Parameter
 from gpusim.studies.calibration.physics import beyond_physics
 from gpusim.studies.calibration.row_kernels import LibraryBias, RowKernels, RowOptions, bias_of
 from gpusim.studies.calibration.search import FloatArray, Log
@@ -84,23 +84,23 @@ class Calibration:
     """The heuristic bias in the spec."""
     bias: LibraryBias
     before: FloatArray
-    """With the values of the spec."""
+    """Logarithms of predicted over measured time with the values of the spec."""
     after: FloatArray
-    """With the fitted values."""
+    """Logarithms of predicted over measured time with the fitted values."""
     held_out: FloatArray
-    """Of rows that the values were not fitted to."""
+    """Logarithms of predicted over measured time of rows that the values were not fitted to."""
     kernel_log_times: FloatArray
     """Logarithms of the kernels' own times with the fitted values, whatever timed them [us]."""
     left_out: tuple[LeftOut, ...] = ()
     own_timing: tuple[OwnTiming, ...] = ()
     choices: ChoiceScore | None = None
-    """Of recorded kernels whose shapes were left out; None without records."""
+    """Score of choices for recorded kernels whose shapes were left out; None without records."""
     beyond_physics: tuple[str, ...] = ()
     """What the fitted values would need a board to do that it cannot."""
     replaced: FloatArray | None = None
-    """With the values of the fit that this one replaces, if there was one."""
+    """Logarithms of predicted over measured time with the fit that this one replaces, if there was one."""
     discarded: FloatArray | None = None
-    """Of rows held out of a fit that predicts them worse than the spec does: the spec's values are kept. Else None."""
+    """Errors of held-out rows in a fit that predicts them worse than the spec, whose values are kept; else None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class _Round:
     theta: FloatArray
     bias: LibraryBias
     options: Mapping[int, RowOptions]
-    """Of all rows, under the values."""
+    """Candidates of all rows under the values, by row."""
     known: Identification
     refit: Refit
     held_out: FloatArray
@@ -131,7 +131,7 @@ class Calibrator:
 
     def __init__(
         self,
-        boards: Mapping[str, Board],
+        boards: Mapping[str, FittedBoard],
         observed: Sequence[Observation],
         sample: Sequence[int],
         moving: Sequence[Parameter],
@@ -231,7 +231,7 @@ class Calibrator:
         return lambda text: self._log(f"{name}: {text}")
 
     def _fitted_values(self, theta: FloatArray, known: Identification) -> tuple[FittedValue, ...]:
-        """Each value with its interval."""
+        """Fitted values with their intervals."""
         values = dict(self._kernels.values(theta))
         fitted = []
         for one, move, sd in zip(self._moving, theta, known.sd, strict=True):
@@ -241,7 +241,7 @@ class Calibrator:
             fitted.append(FittedValue(one, values[one.key_path], (low, high), known.reasons.get(one.key_path, "")))
         return tuple(fitted)
 
-    def _beyond(self, board: Board, theta: FloatArray) -> list[str]:
+    def _beyond(self, board: FittedBoard, theta: FloatArray) -> list[str]:
         return list(beyond_physics(board.with_values(self._kernels.values(theta)).system.gpu))
 
 
@@ -251,7 +251,7 @@ def mean_error(log_errors: FloatArray) -> float:
 
 
 def moves_to(
-    replaced: Mapping[str, MeasuredSystem], boards: Mapping[str, Board], moving: Sequence[Parameter]
+    replaced: Mapping[str, MeasuredSystem], boards: Mapping[str, FittedBoard], moving: Sequence[Parameter]
 ) -> FloatArray:
     """The moves that lead to the values of an earlier fit, in logarithms; none of a value that it does not have.
 

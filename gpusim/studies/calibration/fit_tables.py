@@ -74,12 +74,12 @@ def _bias_table(bias: Mapping[str, float], whose: str) -> TextTable:
 def _error_table(report: Mapping[str, Any]) -> TextTable:
     rows = []
     for one in report["errors"]:
-        figures = [
-            f"{one[f'{when}_{figure}']:.1f}"
+        metrics = [
+            f"{one[f'{when}_{metric}']:.1f}"
             for when in ("before", "after", "held_out")
-            for figure in ("mape", "median_ape")
+            for metric in ("mape", "median_ape")
         ]
-        rows.append((one["table"], one["gpu"], one["dtype"], one["op"], str(one["rows"]), *figures))
+        rows.append((one["table"], one["gpu"], one["dtype"], one["op"], str(one["rows"]), *metrics))
     headings = (
         "table", "GPU", "type", "op", ">rows", ">MAPE % before", ">median %", ">MAPE % after", ">median %",
         ">MAPE % held out", ">median %",
@@ -91,10 +91,10 @@ def _without_table(report: Mapping[str, Any]) -> TextTable:
     rows = []
     for one in report["without"]:
         errors = (one["mape"], one["median_ape"], one["bias"])
-        figures = ["not testable", "", ""] if one["mape"] is None else [f"{value:.1f}" for value in errors]
-        rows.append((one["kind"], one["name"], str(one["rows"]), *figures))
+        metrics = ["not testable", "", ""] if one["mape"] is None else [f"{value:.1f}" for value in errors]
+        rows.append((one["kind"], one["name"], str(one["rows"]), *metrics))
     headings = ("without", "", ">rows", ">MAPE %", ">median %", ">median error %")
-    return TextTable("Errors of a source or a board that the fit leaves out", headings, tuple(rows))
+    return TextTable("Errors of a source or a GPU that the fit leaves out", headings, tuple(rows))
 
 
 def _timing_table(report: Mapping[str, Any]) -> TextTable:

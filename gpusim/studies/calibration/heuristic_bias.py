@@ -25,7 +25,7 @@ The log-loss of recorded kernels of shapes left out was 1.13 nats with 0.04, 1.0
 TIME_SCALE = 0.06
 """Mean deviation of the logarithm of the time of the right kernel (Laplace), while the bias is fitted."""
 EXPLAINED_SCALE = 0.15
-"""The same while physical values are fitted: wider, so that these and not another kernel explain a time."""
+"""Mean deviation while physical values are fitted: wider, so that these and not another kernel explain a time."""
 OUTLIER = 0.002
 """Likelihood of a time that no candidate explains: that of one which is 0.4 off as a logarithm."""
 SOURCE_SCALE = 0.1
@@ -52,14 +52,14 @@ class RankedKernels:
     charges: Mapping[str, FloatArray]
     """How often each value of the bias counts (:func:`gpusim.prediction.heuristic.charges_of`), by candidate."""
     likelihoods: FloatArray
-    """Of the observation, by candidate: 1 for a recorded kernel and 0 for others, or how well its time fits."""
+    """Likelihood of the observation by candidate: 1 for a recorded kernel, 0 for others, or how well its time fits."""
     log_errors: FloatArray | None = None
     """Logarithm of the ratio of each candidate's time to the reading, where the kernel was not recorded; infinite of
     those that are not worth timing."""
     weight: float = 1.0
-    """Of the row."""
+    """Weight of the row."""
     source: Hashable = ""
-    """Of the time: what those of one source miss may be the same."""
+    """Source of the time; errors of times from one source may be common."""
 
 
 def time_likelihoods(log_errors: FloatArray) -> FloatArray:
@@ -91,7 +91,7 @@ def fit_bias(rows: Sequence[RankedKernels], start: BiasValues) -> BiasValues:
     centre, count, sources = np.array([start[name] for name in moving]), len(moving), int(table.source.max()) + 1
 
     def loss(parts: FloatArray) -> tuple[float, FloatArray]:
-        """Of moves up and down, both positive, so that the prior has a slope at no move too; then of the sources."""
+        """Loss and slopes of moves up and down, both positive so that the prior has a slope at 0, and of sources."""
         up, down, misses = np.split(parts, [count, 2 * count])
         total, slope, slope_of_misses = table.loss(centre + up - down, misses)
         total += float(up.sum() + down.sum()) / WEIGHT_SCALE + 0.5 * float(misses @ misses) / SOURCE_SCALE**2
@@ -126,20 +126,20 @@ class _Candidates:
     first: NDArray[np.intp]
     """Number of the first candidate of each row."""
     row: NDArray[np.intp]
-    """Of each candidate."""
+    """Row of each candidate."""
     weights: FloatArray
-    """Of the rows."""
+    """Weight of each row."""
     source: NDArray[np.intp]
-    """Of the rows."""
+    """Source of each row."""
     timed: NDArray[np.bool_]
     """Candidates of rows whose kernel was not recorded."""
     log_estimates: FloatArray
     charges: csr_array
     """Candidates x weights."""
     likelihoods: FloatArray
-    """Of a recorded kernel."""
+    """Likelihood of each candidate, where a kernel was recorded."""
     log_errors: FloatArray
-    """Of predicted times, 0 where the kernel was recorded."""
+    """Logarithms of predicted over measured time, 0 where the kernel was recorded."""
 
     @classmethod
     def of(cls, rows: Sequence[RankedKernels], moving: Sequence[str]) -> _Candidates:
@@ -180,5 +180,5 @@ class _Candidates:
         return -float(self.weights @ np.log(explained)), slope, slope_of_misses
 
     def _sums(self, column: FloatArray) -> FloatArray:
-        """Over the candidates of each row."""
+        """Sum over the candidates of each row."""
         return np.asarray(np.add.reduceat(column, self.first))

@@ -27,10 +27,10 @@ SIGMAS = 1.96
 
 @dataclass(frozen=True, slots=True)
 class Identification:
-    """What the rows tell of the values."""
+    """Values that the rows identify, with their uncertainty."""
 
     values: Mask
-    """Those that the rows identify."""
+    """Mask of the values that the rows identify."""
     reasons: Mapping[str, str]
     """Why the others are not, by key path."""
     sd: FloatArray
@@ -43,7 +43,7 @@ class Identification:
 
 
 def identify(model: LinearModel, known: Identification) -> Identification:
-    """Which of the values that move the rows identify."""
+    """Values that move and that the rows identify."""
     kept, reasons, sd = known.values.copy(), dict(known.reasons), known.sd.copy()
     while kept.any():
         places = np.flatnonzero(kept)
@@ -59,7 +59,7 @@ def identify(model: LinearModel, known: Identification) -> Identification:
 
 
 def contradicted(model: LinearModel, known: Identification) -> Identification:
-    """Of the identified values those that the rows move: where they agree with the spec, its value stays."""
+    """Identified values that the rows contradict: where rows agree with the spec, its value stays."""
     kept, reasons, sd = known.values.copy(), dict(known.reasons), known.sd.copy()
     every = np.ones(len(model.errors), dtype=np.bool_)
     while kept.any():

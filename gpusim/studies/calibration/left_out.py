@@ -31,7 +31,7 @@ TAILS = (0.1, 0.9)
 PRIOR_ROWS = 20
 """Rows that the quantiles of the whole architecture count as in those of a group."""
 LEAST_KERNEL_SHARE = 0.5
-"""Of a reading, for its error to be one of the kernel."""
+"""Fraction of a reading that the kernel has to take for the error to count as the kernel's."""
 
 
 def confidence_of(
@@ -86,7 +86,7 @@ def _ranges(log_ratios: FloatArray, labels: np.ndarray[tuple[int], np.dtype[np.s
 
 
 def _measured(board_names: Mapping[str, str], observed: Sequence[Observation]) -> Iterator[MeasuredRange]:
-    """The range of each kind of products, by boards and kinds in order."""
+    """Ranges of each kind of GEMM, by boards and kinds in order."""
     of_kind: dict[Kind, list[Observation]] = {}
     for item in observed:
         of_kind.setdefault(kind_of(board_names[item.row.gpu], item.gemm), []).append(item)

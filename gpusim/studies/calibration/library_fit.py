@@ -30,7 +30,7 @@ class TableScore:
     errors: FloatArray
     """Logarithms of predicted over measured time where the kernel was not recorded, of the candidate that is chosen."""
     log_losses: FloatArray
-    """Of the recorded kernels [nats]."""
+    """Negative log-likelihood of the recorded kernels [nats]."""
     same: FloatArray
     """Whether the most probable choice is on the recorded kernel."""
 

@@ -28,13 +28,13 @@ from gpusim.studies.calibration.error import CalibrationError
 from gpusim.studies.calibration.heuristic_bias import BiasValues
 from gpusim.studies.calibration.library_fit import TableScore, scores, shared_weights
 from gpusim.studies.calibration.observations import observations
-from gpusim.studies.calibration.parameters import Board
+from gpusim.studies.calibration.parameters import FittedBoard
 from gpusim.studies.calibration.row_candidates import MOST_TIMED, records
 from gpusim.studies.calibration.row_kernels import RowKernels
 from gpusim.studies.calibration.search import Log
 from gpusim.studies.calibration.session import WORTH_COMPILING, hashes_of, journal_of
 from gpusim.studies.calibration.spec_writer import moved_bias, nested
-from gpusim.studies.calibration.timer import Boards, Timer
+from gpusim.studies.calibration.timer import FittedBoards, Timer
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def calibrate_library(
         raise CalibrationError(f"library {library}: no GPU of the rows has it, nor one that extends it")
     if not found and not kernels:
         raise CalibrationError(f"library {library}: none of its rows can be predicted: {'; '.join(left_out)}")
-    context = Boards(boards, cache=service.cache, compiled=len(found) * MOST_TIMED >= WORTH_COMPILING)
+    context = FittedBoards(boards, cache=service.cache, compiled=len(found) * MOST_TIMED >= WORTH_COMPILING)
     with remembering(disk=service.cache), service.executor(context, len(found) + len(kernels)) as executor:
         timer = Timer(boards, executor, Journal(journal_of(out)), progress)
         of_rows = RowKernels(boards, found, (), timer, kernels)
@@ -142,7 +142,7 @@ def write_library(report: LibraryReport, out: Path, date: str | None = None) -> 
     journal_of(out).unlink(missing_ok=True)
 
 
-def _boards(rows: Sequence[MeasuredRow], library: str, arch_path: Sequence[Path]) -> dict[str, Board]:
+def _boards(rows: Sequence[MeasuredRow], library: str, arch_path: Sequence[Path]) -> dict[str, FittedBoard]:
     """The boards of some rows whose library extends a base."""
     found = {}
     for name in sorted({row.gpu for row in rows}):
@@ -157,5 +157,5 @@ def _boards(rows: Sequence[MeasuredRow], library: str, arch_path: Sequence[Path]
 
 
 def _mean(values: Any) -> float | None:
-    """None of no values."""
+    """Mean of values; None without any."""
     return float(np.mean(values)) if len(values) else None

@@ -1,7 +1,7 @@
-"""Values that microbenchmarks fix before any product is looked at.
+"""Values that microbenchmarks fix before any GEMM is looked at.
 
-A benchmark is played as a program on the simulated machine, as a product is. What its readings identify becomes a
-measured value: the fit to products may move it within the spread of those readings only.
+A benchmark is simulated as a program, as a GEMM is. What its readings identify becomes a
+measured value: the fit to GEMMs may move it within the spread of those readings only.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from gpusim.studies.calibration.identification import SIGMAS
 from gpusim.studies.calibration.least_squares import Readings, identified_fit
 from gpusim.studies.calibration.parameters import OF_RUNS, SPREAD, Parameter
 from gpusim.studies.calibration.search import FloatArray, Log
-from gpusim.studies.calibration.timer import Boards, Values
-from gpusim.studies.microbench import UnsupportedBenchmarkError, play
-from gpusim.studies.microbench.play import SUITES
+from gpusim.studies.calibration.timer import FittedBoards, Values
+from gpusim.studies.microbench import UnsupportedBenchmarkError, reading_of
+from gpusim.studies.microbench.benchmarks import SUITES
 
 POINTS_OF_CURVE = 12
 """Points of one benchmark on one board that take part: a curve has up to a hundred, which say nearly the same."""
 CHUNK = 8
-"""Points that a worker plays for one message."""
+"""Points that a worker simulates for one message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Curves:
 
     @classmethod
     def of(cls, points: Sequence[PublishedPoint], boards: Mapping[str, object]) -> Curves:
-        """The points of some boards, at most so many of a benchmark on a board, evenly over its table; no products."""
+        """The points of some boards, at most so many of a benchmark on a board, evenly over its table; no GEMMs."""
         curves: dict[tuple[str, str], list[PublishedPoint]] = {}
         for point in points:
             if point.gpu in boards and point.value > 0 and point.benchmark not in SUITES["gemm"]:
@@ -49,7 +49,7 @@ class Curves:
 
 
 def fixed_by_microbenchmarks(
-    moving: Sequence[Parameter], curves: Curves, executor: Executor[Boards], log: Log
+    moving: Sequence[Parameter], curves: Curves, executor: Executor[FittedBoards], log: Log
 ) -> tuple[Parameter, ...]:
     """The values that may move, those that the curves identify as these show them."""
     own = [one for one in moving if not one.key_path.startswith(OF_RUNS)]
@@ -62,8 +62,8 @@ def fixed_by_microbenchmarks(
         found = dict(executor.run(_log_readings, ((chunk, trials) for chunk in chunks)))
         return np.array([readings for number in range(len(chunks)) for readings in found[number]])
 
-    played = np.isfinite(log_readings(curves.points, [np.zeros(len(own))])[:, 0])
-    points = [point for point, known in zip(curves.points, played, strict=True) if known]
+    simulated = np.isfinite(log_readings(curves.points, [np.zeros(len(own))])[:, 0])
+    points = [point for point, known in zip(curves.points, simulated, strict=True) if known]
     if not points:
         return tuple(moving)
     observed = np.array([math.log(point.value) for point in points])
@@ -82,17 +82,17 @@ def fixed_by_microbenchmarks(
     return tuple(found.get(one.key_path, one) for one in moving)
 
 
-def _log_readings(boards: Boards, task: tuple[Sequence[PublishedPoint], Sequence[Values]]) -> list[list[float]]:
-    """Logarithms of what each point would read under each of some trial values; not a number where it is not played."""
+def _log_readings(boards: FittedBoards, task: tuple[Sequence[PublishedPoint], Sequence[Values]]) -> list[list[float]]:
+    """Logarithms of what each point would read under each of some trial values; NaN where it is not simulated."""
     points, trials = task
     if boards.compiled:
         prefer_compiled()
     return [[_log_reading(boards, point, values) for values in trials] for point in points]
 
 
-def _log_reading(boards: Boards, point: PublishedPoint, values: Values) -> float:
+def _log_reading(boards: FittedBoards, point: PublishedPoint, values: Values) -> float:
     try:
-        read = play(boards.measured(point.gpu, values).system, point.benchmark, point.parameters)
+        read = reading_of(boards.measured(point.gpu, values).system, point.benchmark, point.parameters)
     except UnsupportedBenchmarkError:
         return math.nan
     return math.log(read.value) if read.unit == point.unit and read.value > 0 else math.nan

@@ -17,7 +17,7 @@ from gpusim.host.host import record_key
 from gpusim.lowering.pages import usable_l2_bytes
 from gpusim.prediction.options import Options
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
-from gpusim.studies.calibration.parameters import Board, SourceTiming
+from gpusim.studies.calibration.parameters import FittedBoard, SourceTiming
 from gpusim.studies.calibration.search import FloatArray
 from gpusim.workloads.gemm import Gemm
 
@@ -34,7 +34,9 @@ class Observation:
     options: Options
 
 
-def observations(rows: Sequence[MeasuredRow], boards: Mapping[str, Board]) -> tuple[list[Observation], dict[str, int]]:
+def observations(
+    rows: Sequence[MeasuredRow], boards: Mapping[str, FittedBoard]
+) -> tuple[list[Observation], dict[str, int]]:
     """The rows that can be predicted, and how many cannot, by reason."""
     found, reasons = [], dict[str, int]()
     for row in rows:

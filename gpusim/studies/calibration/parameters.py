@@ -90,12 +90,12 @@ class Known(NamedTuple):
 
     kind: str
     spread: float | None = None
-    """As the spec states it."""
+    """Spread of the value, as the spec states it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One value that may move; the search is in its logarithm."""
+    """Value that may move; the search is in its logarithm."""
 
     key_path: str
     value: float
@@ -158,35 +158,35 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
-    """A board that takes part."""
+class FittedBoard:
+    """A board of a calibration, whose values are fitted or kept."""
 
     measured: MeasuredSystem
     known: Mapping[str, Known]
-    """Each value that is not the board's own but of the spec that is fitted."""
+    """Values by key path that the board inherits from the spec that is fitted."""
     sha256: str
-    """Of the files it was read from."""
+    """Hash of the files that the board was read from."""
 
     @property
     def system(self) -> System:
         return self.measured.system
 
-    def with_overheads(self, overheads: Mapping[str, float]) -> Board:
+    def with_overheads(self, overheads: Mapping[str, float]) -> FittedBoard:
         """The board in a machine with this host time, by timing method [us]; what is given is not fitted."""
         if not overheads:
             return self
         given = {f"host.method_overhead_us.{method}" for method in overheads}
         known = {key: one for key, one in self.known.items() if key not in given and not key.startswith(f"{SOURCES}.")}
-        return Board(self.measured.with_overheads(overheads), known, f"{self.sha256} {sorted(overheads.items())}")
+        return FittedBoard(self.measured.with_overheads(overheads), known, f"{self.sha256} {sorted(overheads.items())}")
 
-    def with_sources(self, sources: Mapping[str, SourceTiming]) -> Board:
+    def with_sources(self, sources: Mapping[str, SourceTiming]) -> FittedBoard:
         """The board in machines where each source of runs, by its key, may have timed in its own way."""
         host = self.system.host
         own = {source: host.timing_us(one.method) for source, one in sources.items() if one.method in TIMING_LIMITS_US}
         known = {f"{OF_SOURCE}{source}": Known("assumed") for source in own}
         overheads = self.measured.overheads
         overheads = overheads.model_copy(update={"timing_us": {**own, **overheads.timing_us}})
-        return Board(replace(self.measured, overheads=overheads), {**known, **self.known}, self.sha256)
+        return FittedBoard(replace(self.measured, overheads=overheads), {**known, **self.known}, self.sha256)
 
     def with_values(self, values: Iterable[tuple[str, float]]) -> MeasuredSystem:
         """The board with trial values in place, where it has none of its own."""
@@ -199,7 +199,7 @@ def may_move(key_path: str) -> bool:
 
 
 def parameters(
-    boards: Collection[Board],
+    boards: Collection[FittedBoard],
     instructions: Collection[str],
     methods: Collection[str],
     sources: Mapping[str, SourceTiming] = MappingProxyType({}),

@@ -54,7 +54,7 @@ class CalibrationReport:
     tables_sha256: Mapping[str, str]
     resumed: int
     board_names: Mapping[str, str]
-    """Of the boards that took part, by their names in the tables."""
+    """Names of the boards that took part, by their names in the tables."""
 
     @property
     def refusals(self) -> list[str]:
@@ -77,10 +77,10 @@ class CalibrationReport:
         return [*at_limit, *self._worse_tables(), *self._not_kept()]
 
     def _not_kept(self) -> Iterator[str]:
-        """That the fit is not kept, if so."""
+        """Line that says that the fit is not kept, if it is not."""
         outcome = self.calibration
         if outcome.discarded is not None:
-            was, held_out = (_figures("", errors)["_mape"] for errors in (outcome.before, outcome.discarded))
+            was, held_out = (_metrics("", errors)["_mape"] for errors in (outcome.before, outcome.discarded))
             yield (
                 f"the fit is not kept: mean error {held_out:.2f} % on rows held out, {was:.2f} % without it; what "
                 "microbenchmarks fix stands"
@@ -91,13 +91,13 @@ class CalibrationReport:
         outcome = self.calibration
         known = outcome.before if outcome.replaced is None else outcome.replaced
         for (table, gpu, dtype, op), places in self._groups().items():
-            was, now = (_figures("", errors[places])["_mape"] for errors in (known, outcome.after))
+            was, now = (_metrics("", errors[places])["_mape"] for errors in (known, outcome.after))
             if now > was + WORSE:
                 yield f"{table}, {op} in {dtype} on {gpu}: mean error {now:.1f} %, {was:.1f} % before this fit"
 
     @property
     def data_sha256(self) -> str:
-        """One hash of all the tables."""
+        """Common hash of all the tables."""
         return hashlib.sha256("".join(self.tables_sha256.values()).encode()).hexdigest()
 
     def as_dict(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class CalibrationReport:
             "errors": self._errors(),
             "without": self._without(),
             "own_timing": self._own_timing(),
-            "discarded": None if outcome.discarded is None else _figures("held_out", outcome.discarded),
+            "discarded": None if outcome.discarded is None else _metrics("held_out", outcome.discarded),
             "choices": self._choices(),
             "refusals": self.refusals,
             "warnings": self.warnings,
@@ -150,9 +150,9 @@ class CalibrationReport:
             {
                 **dict(zip(("table", "gpu", "dtype", "op"), key, strict=True)),
                 "rows": len(places),
-                **_figures("before", outcome.before[places]),
-                **_figures("after", outcome.after[places]),
-                **_figures("held_out", outcome.held_out[places]),
+                **_metrics("before", outcome.before[places]),
+                **_metrics("after", outcome.after[places]),
+                **_metrics("held_out", outcome.held_out[places]),
             }
             for key, places in groups.items()
         ]
@@ -173,13 +173,13 @@ class CalibrationReport:
             tested = [one.errors for one in of_kind if one.errors is not None]
             whole = [LeftOut(kind, "all", sum(map(len, tested)), np.concatenate(tested))] if len(tested) > 1 else []
             for one in (*of_kind, *whole):
-                figures = {} if one.errors is None else _figures("", one.errors)
+                metrics = {} if one.errors is None else _metrics("", one.errors)
                 found.append(
                     {
                         "kind": one.kind,
                         "name": one.name,
                         "rows": one.rows,
-                        **{name: figures.get(f"_{name}") for name in ("mape", "median_ape", "bias")},
+                        **{name: metrics.get(f"_{name}") for name in ("mape", "median_ape", "bias")},
                     }
                 )
         return found
@@ -188,7 +188,7 @@ class CalibrationReport:
         """Each source's own values, one by one and together, and what they carry of the fit to its rows."""
         found = []
         for one in self.calibration.own_timing:
-            with_own, without = (_figures("", errors)["_mape"] for errors in (one.errors, one.without))
+            with_own, without = (_metrics("", errors)["_mape"] for errors in (one.errors, one.without))
             found.append(
                 {
                     "source": one.source,
@@ -204,7 +204,7 @@ class CalibrationReport:
         return found
 
 
-def _figures(when: str, log_errors: FloatArray) -> dict[str, float]:
+def _metrics(when: str, log_errors: FloatArray) -> dict[str, float]:
     errors = 100 * np.abs(np.expm1(log_errors))
     return {
         f"{when}_mape": float(errors.mean()),

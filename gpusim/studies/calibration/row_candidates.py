@@ -16,7 +16,7 @@ from gpusim.prediction.heuristic import charges_of
 from gpusim.prediction.selection import usable_kernels
 from gpusim.studies.calibration.heuristic_bias import RankedKernels, time_likelihoods
 from gpusim.studies.calibration.observations import Observation, observations
-from gpusim.studies.calibration.parameters import Board
+from gpusim.studies.calibration.parameters import FittedBoard
 from gpusim.studies.calibration.search import FloatArray
 from gpusim.studies.calibration.timer import KernelRun
 from gpusim.system import System
@@ -25,10 +25,11 @@ WORTH_TIMING = 1.7
 """Longest estimate worth timing, over the shortest. A longer one is chosen only where the bias outweighs its logarithm,
 0.53."""
 WHOLE_WORTH_TIMING = 3.0
-"""The same of kernels that do not split k: a library may leave k whole where a split looks far better."""
+"""Longest estimate worth timing, over the shortest, of kernels that do not split k: a library may leave k whole where a
+split looks far better."""
 MOST_TIMED = 20
 """Candidates of a row that are timed for their short estimates; with splits of k there are up to a hundred. With 12,
-products of a V100 that run tiles of 256x128 with short k were taken for others."""
+GEMMs of a V100 that run tiles of 256x128 with short k were taken for others."""
 SPLIT_SCALE = 0.3
 """Difference of the logarithms of split-K counts at which a candidate explains a recorded split e times worse: a factor
 of two, the next choice that libraries have, explains it a tenth as well."""
@@ -40,7 +41,7 @@ class RowCandidates:
 
     items: tuple[GemmCandidate, ...]
     runs: tuple[KernelRun, ...]
-    """Of the first of them: those worth timing."""
+    """Kernel runs of the first candidates, those worth timing."""
     recorded: int | None
     """The candidate that was recorded, if one was."""
 
@@ -70,7 +71,7 @@ def candidates_of(item: Observation, system: System) -> RowCandidates:
     return RowCandidates(tuple(items), tuple(runs), place)
 
 
-def records(rows: Sequence[MeasuredRow], boards: Mapping[str, Board]) -> tuple[list[Observation], dict[str, int]]:
+def records(rows: Sequence[MeasuredRow], boards: Mapping[str, FittedBoard]) -> tuple[list[Observation], dict[str, int]]:
     """The rows whose recorded kernel is a candidate of the library, and how many are not, by reason."""
     predicted, reasons = observations(rows, boards)
     found = [item for item in predicted if _recorded(item, ranked(item, boards[item.row.gpu].system)) is not None]

@@ -15,7 +15,7 @@ from gpusim.evidence.sources import MeasuredSystem
 from gpusim.prediction.heuristic import FEATURES, WEIGHTED
 from gpusim.studies.calibration.heuristic_bias import BiasValues, RankedKernels, fit_bias, posterior
 from gpusim.studies.calibration.observations import Observation, even_weights
-from gpusim.studies.calibration.parameters import Board, Parameter
+from gpusim.studies.calibration.parameters import FittedBoard, Parameter
 from gpusim.studies.calibration.row_candidates import RowCandidates, candidates_of, ranked, ranked_kernels, run_of
 from gpusim.studies.calibration.search import FloatArray
 from gpusim.studies.calibration.timer import KernelRun, Timer, Values
@@ -29,7 +29,7 @@ LibraryBias = Mapping[int | None, BiasValues]
 
 @dataclass(frozen=True, slots=True)
 class RowOptions:
-    """What a row may have run on."""
+    """Kernels that a row may have run on."""
 
     candidates: RowCandidates
     ranked: RankedKernels
@@ -45,7 +45,7 @@ class RowKernels:
 
     def __init__(
         self,
-        boards: Mapping[str, Board],
+        boards: Mapping[str, FittedBoard],
         observed: Sequence[Observation],
         moving: Sequence[Parameter],
         timer: Timer,
@@ -54,7 +54,7 @@ class RowKernels:
         self._boards = boards
         self.rows = observed
         self.items = (*observed, *records)
-        """What teaches the choice: the rows, then the records."""
+        """Items that the choice is fitted to: the rows, then the records."""
         self.moving = moving
         self._timer = timer
         self._newest = max((item.row.cuda for item in observed if item.row.cuda is not None), default=None)
@@ -73,7 +73,7 @@ class RowKernels:
         return self.log_times_at(runs, [self.values(theta) for theta in thetas])
 
     def log_times_at(self, runs: Sequence[KernelRun], trials: Sequence[Values]) -> FloatArray:
-        """The same under values by key path."""
+        """Logarithms of the times of runs, under each of some trial values by key path [us]."""
         return self._timer.log_times(runs, trials)
 
     def measured_at(self, theta: FloatArray, place: int) -> MeasuredSystem:
@@ -126,7 +126,7 @@ class RowKernels:
         return bias.get(self._library(self.items[place]), bias[None])
 
     def chosen(self, theta: FloatArray, bias: LibraryBias, places: Sequence[int]) -> list[KernelRun]:
-        """Some rows on the kernels that a prediction would choose."""
+        """Runs of some rows on the kernels that a prediction would choose."""
         trial = self._trials(theta, bias)
         items = [self.rows[place] for place in places]
         return [run_of(item, ranked(item, trial(item))[0]) for item in items]

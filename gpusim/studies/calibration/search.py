@@ -14,7 +14,7 @@ Log = Callable[[str], None]
 """Takes a line of text."""
 
 MAX_STEPS = 8
-"""Of one search; derivatives are taken only after a step that gained."""
+"""Steps of one search; derivatives are taken only after a step that gained."""
 FIRST_STEP = 0.3
 """Largest change of a value in the first step, in its logarithm."""
 MIN_STEP = 0.01

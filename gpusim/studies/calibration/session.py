@@ -28,16 +28,16 @@ from gpusim.studies.calibration.error import CalibrationError
 from gpusim.studies.calibration.fit import Calibrator
 from gpusim.studies.calibration.microbenchmarks import Curves, fixed_by_microbenchmarks
 from gpusim.studies.calibration.observations import Observation, observations, sample_rows, timing_of_sources
-from gpusim.studies.calibration.parameters import Board, Parameter, SourceTiming, parameters
+from gpusim.studies.calibration.parameters import FittedBoard, Parameter, SourceTiming, parameters
 from gpusim.studies.calibration.report import CalibrationReport, CalibrationSetting
 from gpusim.studies.calibration.row_candidates import MOST_TIMED, records
 from gpusim.studies.calibration.search import Log
 from gpusim.studies.calibration.spec_writer import write_spec
-from gpusim.studies.calibration.timer import Boards, Timer
+from gpusim.studies.calibration.timer import FittedBoards, Timer
 
 WORTH_COMPILING = 1000
 """Derivatives by rows and values, and candidates, from which on the simulator is compiled: half a minute once on a
-machine, and a second for each process, to play launches in a tenth of the time."""
+machine, and a second for each process, to simulate launches in a tenth of the time."""
 
 
 def check_spec_path(arch: str, out: Path, arch_path: Sequence[Path] = ()) -> None:
@@ -113,11 +113,11 @@ def calibrate(
     places, moving = sample_rows(found, rows_per_table, seed), _parameters(boards, found, sources)
     points = read_published(microbenchmarks) if microbenchmarks else ()
     of_points = specs_of(start, (point.gpu for point in points), out, arch_path)
-    played = {name: fitted_board(spec, fitted, arch_path) for name, spec in of_points.items()}
+    simulated = {name: fitted_board(spec, fitted, arch_path) for name, spec in of_points.items()}
     compiled = len(places) * len(moving) + len(found) * MOST_TIMED >= WORTH_COMPILING
-    context = Boards({**played, **boards}, cache=service.cache, compiled=compiled)
+    context = FittedBoards({**simulated, **boards}, cache=service.cache, compiled=compiled)
     with remembering(disk=service.cache), service.executor(context, len(found)) as executor:
-        moving = fixed_by_microbenchmarks(moving, Curves.of(points, played), executor, log)
+        moving = fixed_by_microbenchmarks(moving, Curves.of(points, simulated), executor, log)
         timer = Timer(boards, executor, journal, progress)
         replaced = _replaced(out, specs, arch_path)
         outcome = Calibrator(boards, found, places, moving, timer, log, kernels).calibrate(replaced)
@@ -171,7 +171,7 @@ def hashes_of(files: Sequence[Path]) -> dict[str, str]:
 
 
 def _parameters(
-    boards: Mapping[str, Board], found: Sequence[Observation], sources: Mapping[str, SourceTiming]
+    boards: Mapping[str, FittedBoard], found: Sequence[Observation], sources: Mapping[str, SourceTiming]
 ) -> tuple[Parameter, ...]:
     """The values that may move, given the instructions and timing methods of the rows."""
     instructions = {

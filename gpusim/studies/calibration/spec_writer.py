@@ -69,7 +69,7 @@ def spec_texts(report: CalibrationReport, out: Path, date: str) -> dict[Path, st
 
 
 def value_before(before: Parameter) -> str:
-    """Where a value stood before it was fitted to runs."""
+    """Text of a value before it was fitted to runs."""
     if before.stated:
         return f"was {before.stated}; {before.value:.4g} ± {100 * before.prior_sd:.0f} % by microbenchmarks"
     return f"was {before.value:g} ({before.kind})"
@@ -98,7 +98,7 @@ def _moved(report: CalibrationReport, above: str) -> Iterator[Moved]:
 
 
 def moved_bias(found: BiasValues, start: BiasValues) -> Iterator[Moved]:
-    """What the heuristic of a library has of its own."""
+    """Values of the heuristic bias that are a library's own."""
     for name, value in found.items():
         if abs(value - start[name]) >= MIN_BIAS:
             yield Moved(f"heuristic_bias.{name}", value, "fitted", f"conditional logit; was {start[name]:g}")

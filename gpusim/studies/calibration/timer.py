@@ -26,7 +26,7 @@ from gpusim.prediction.plans import second_kernels_of
 from gpusim.prediction.timing import SimulateLaunch, time_plan
 from gpusim.progress import Progress
 from gpusim.sim.drivers.choice import prefer_compiled
-from gpusim.studies.calibration.parameters import Board
+from gpusim.studies.calibration.parameters import FittedBoard
 from gpusim.studies.calibration.search import FloatArray
 from gpusim.workloads.gemm import Gemm
 
@@ -53,10 +53,10 @@ class KernelRun:
     mode: SplitKMode
     method: str
     source: str = ""
-    """Of the measured run."""
+    """Source of the measured run."""
 
 
-class Boards:
+class FittedBoards:
     """The boards of a calibration under trial values; the context of its tasks.
 
     Args:
@@ -64,7 +64,7 @@ class Boards:
         compiled: launches are simulated by compiled code, where it is installed.
     """
 
-    def __init__(self, boards: Mapping[str, Board], *, cache: bool = False, compiled: bool = False) -> None:
+    def __init__(self, boards: Mapping[str, FittedBoard], *, cache: bool = False, compiled: bool = False) -> None:
         self.cache = cache
         self.compiled = compiled
         self._boards = dict(boards)
@@ -84,7 +84,7 @@ Times = list[float]
 """Logarithms of the times of a run, one for each of the trial values of a request [us]."""
 
 
-def _log_times(boards: Boards, task: tuple[Sequence[KernelRun], Sequence[Values]]) -> list[Times]:
+def _log_times(boards: FittedBoards, task: tuple[Sequence[KernelRun], Sequence[Values]]) -> list[Times]:
     """Times of each of some runs that can be planned together, under each of the trial values.
 
     Most trial values leave most launches and their machine as they were: the store knows their outcomes.
@@ -118,7 +118,7 @@ class Timer:
     """Times runs under trial values on several processes, each of them once."""
 
     def __init__(
-        self, boards: Mapping[str, Board], executor: Executor[Boards], journal: Journal, progress: Progress
+        self, boards: Mapping[str, FittedBoard], executor: Executor[FittedBoards], journal: Journal, progress: Progress
     ) -> None:
         self._specs = sorted((name, board.sha256) for name, board in boards.items())
         self._executor = executor
@@ -155,7 +155,7 @@ class Timer:
 
 
 def _chunks(runs: Sequence[KernelRun], size: int) -> Iterator[Sequence[KernelRun]]:
-    """At most so many runs that can be planned together."""
+    """Chunks of at most ``size`` runs that can be planned together."""
     alike: dict[tuple[object, ...], list[KernelRun]] = {}
     for run in runs:
         problem = problem_of(run.gemm)

@@ -36,11 +36,11 @@ from gpusim.studies.workload import Predicted, Workload, total_us
 from gpusim.workloads.gemm import Gemm
 
 LEAST_GAIN = 0.01
-"""Of the time: less is not worth a line. How exact predictions are is another matter."""
+"""Fraction of the time below which a gain is not worth a line; how exact predictions are is another matter."""
 LEAST_IDLE = 0.05
 """Share of the time in which SMs idle, from which the last wave is looked at."""
 MOST_GROWTH = 2.0
-"""Of a product that fills its last wave: a larger one is another workload."""
+"""Largest growth of a GEMM that fills its last wave: one that grows more is another workload."""
 ALIGNED_BITS = 128
 """What one instruction of a thread loads at most: rows that begin elsewhere are loaded in smaller pieces."""
 OF_8_BITS = tuple(one for one in Dtype if one.bits == 8)
@@ -65,10 +65,10 @@ class Proposal:
 
     rule: str
     text: str
-    """What to do, as an imperative."""
+    """Change to make, as an imperative."""
     workload: Workload
     work: float = 1.0
-    """What it does, over what the original does."""
+    """Work of the changed workload over that of the original."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Advice:
 
 
 def proposals(workload: Workload, result: Predicted, parts: Sequence[Part]) -> list[Proposal]:
-    """What the rules propose."""
+    """Proposals of all rules."""
     if isinstance(workload, ModelWorkload):
         assert isinstance(result, ModelResult)
         return list(_of_model(workload, result, parts))
@@ -121,7 +121,7 @@ def _of_product(workload: OperatorWorkload, result: Result, parts: Sequence[Part
     assert isinstance(gemm, Gemm)
 
     def changed(rule: str, text: str, work: float = 1.0, **values: Any) -> Iterator[Proposal]:
-        with suppress(ValueError):  # no such product
+        with suppress(ValueError):  # no such GEMM
             options = replace(workload.options, kernel=None)
             yield Proposal(rule, text, OperatorWorkload(replace(gemm, **values), options), work)
 

@@ -15,7 +15,7 @@ from gpusim.progress import Progress, no_progress
 from gpusim.studies.explain.advice import Advice, advice, proposals
 from gpusim.studies.explain.parts import Part, parts_of
 from gpusim.studies.explain.sensitivities import Sensitivity, improvements, sensitivities
-from gpusim.studies.workload import Board, Predicted, Workload, interval_of, step_of, total_us
+from gpusim.studies.workload import GpuVariant, Predicted, Workload, interval_of, step_of, total_us
 from gpusim.workloads.operators import Operator
 
 
@@ -60,9 +60,9 @@ class Difference:
     us: float
     to_us: float
     difference_us: float
-    """What it takes less on the second board."""
+    """Time that the part takes less on the second GPU [us]."""
     share: float
-    """Of the time on the first board; all of them add up to what the second one saves of it."""
+    """Fraction of the time on the first GPU; all parts add up to what the second GPU saves of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Explanation:
 
     of: Explained
     to: Explained | None = None
-    """The same on another board."""
+    """Explanation on another GPU."""
     sensitivities: tuple[Sensitivity, ...] = ()
     advice: tuple[Advice, ...] = ()
 
@@ -115,8 +115,8 @@ class Explanation:
 
 def explain_workload(
     workload: Workload,
-    board: Board,
-    to: Board | None = None,
+    board: GpuVariant,
+    to: GpuVariant | None = None,
     *,
     only_parts: bool = False,
     service: Service = Service(),
@@ -181,7 +181,7 @@ def explain(
         InputError: The GPU cannot run this operator; the text names what it can.
     """
     workload = case(arch, operator, **arguments).workload
-    board = Board(
+    board = GpuVariant(
         os.fspath(arch),
         arguments.get("overrides") or {},
         arguments.get("cuda"),

@@ -41,7 +41,7 @@ CAUSES_OF_RESOURCE: Mapping[str, tuple[Cause, ...]] = {
     "l2": _MEMORY,
     "dram": _MEMORY,
 }
-"""What the ledger calls waiting for a resource."""
+"""Causes in the ledger that are waits for a resource."""
 WAITS: Mapping[str, tuple[Cause, ...]] = {
     "wait_memory": _MEMORY,
     "wait_shared_memory": _SHARED_MEMORY,
@@ -72,7 +72,7 @@ MEANINGS: Mapping[str, str] = {
     "host": "the GPU waits for the host",
     "communication": "GPUs exchange data while none computes",
 }
-"""What a part is."""
+"""Meaning of a part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Part:
     name: str
     us: float
     share: float
-    """Of the whole."""
+    """Fraction of the whole time."""
 
 
 def parts_of(result: Predicted) -> tuple[Part, ...]:
@@ -163,7 +163,7 @@ def _kind_of(operator: Operator | Collective) -> str:
 
 
 def _host_fraction(step: Step) -> float:
-    """Of the time in which no kernel runs, the share in which the next one is not launched yet."""
+    """Fraction of the time without a running kernel in which the next kernel is not launched yet."""
     waited_us = idle_us = end_us = 0.0
     for span in sorted(step.run.spans, key=lambda one: one.start_us):
         if span.start_us > end_us:

@@ -15,7 +15,7 @@ from gpusim.execution.cases import CaseResult
 from gpusim.execution.models import ModelWorkload
 from gpusim.specs.load import Spec
 from gpusim.specs.overrides import is_number, number_like, values_of
-from gpusim.studies.workload import Board, Predicted, Workload, total_us
+from gpusim.studies.workload import GpuVariant, Predicted, Workload, total_us
 
 FACTORS = (1.1, 2.0)
 """How much better."""
@@ -65,7 +65,7 @@ class Improvement:
 
     resource: str
     factor: float
-    board: Board
+    board: GpuVariant
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +77,12 @@ class Sensitivity:
     overrides: Mapping[str, float]
     """Values replaced, as ``--set`` takes them."""
     total_us: float
-    """Predicted with them."""
+    """Time predicted with the improved values [us]."""
     time_ratio: float
-    """That time over the time of the board as it is."""
+    """Ratio of that time to the time of the GPU as it is."""
 
 
-def improvements(workload: Workload, board: Board) -> list[Improvement]:
+def improvements(workload: Workload, board: GpuVariant) -> list[Improvement]:
     """The boards to predict a workload on."""
     spec = board.spec
     return [
@@ -94,7 +94,7 @@ def improvements(workload: Workload, board: Board) -> list[Improvement]:
 
 
 def sensitivities(
-    improved: Sequence[Improvement], outcomes: Sequence[CaseResult[Predicted]], board: Board, whole_us: float
+    improved: Sequence[Improvement], outcomes: Sequence[CaseResult[Predicted]], board: GpuVariant, whole_us: float
 ) -> tuple[Sensitivity, ...]:
     """What each improvement does, the resource with the greatest effect when doubled first."""
     found: dict[str, list[Sensitivity]] = {}

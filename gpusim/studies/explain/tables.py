@@ -11,11 +11,11 @@ from gpusim.studies.explain.parts import meaning_of
 from gpusim.studies.explain.sensitivities import FACTORS
 
 LEAST_SHARE = 0.0005
-"""Of the time; smaller parts are summed up in tables. JSON has all."""
+"""Fraction of the time below which tables sum parts up. JSON has all."""
 
 
 def explanation_tables(found: Explanation, workload: str) -> list[TextTable]:
-    """All tables of an explanation that have rows."""
+    """Tables of an explanation that have rows."""
     tables = [parts_table(found, workload)]
     if found.to is not None:
         tables.append(differences_table(found))
@@ -27,7 +27,7 @@ def explanation_tables(found: Explanation, workload: str) -> list[TextTable]:
 
 
 def parts_table(found: Explanation, workload: str) -> TextTable:
-    """Where the time goes; the last line is the sum."""
+    """Table of the parts of the time; the last line is their sum."""
     shown = [part for part in found.parts if abs(part.share) >= LEAST_SHARE]
     rows = [(part.name, time_text(part.us), f"{100 * part.share:.1f}", meaning_of(part.name)) for part in shown]
     if rest_us := found.total_us - sum(part.us for part in shown) if len(shown) < len(found.parts) else 0.0:
@@ -82,7 +82,7 @@ def _power_limit(found: Explanation) -> str:
 
 
 def advice_table(found: Explanation) -> TextTable:
-    """What would make it faster on the same board."""
+    """Table of changes that would make the workload faster on the same GPU."""
     rows = tuple(
         (one.text, time_text(one.total_us), time_text(one.gain_us), f"{one.speedup:.2f}") for one in found.advice
     )

@@ -1,6 +1,6 @@
-"""Microbenchmarks played on the simulated machine, and compared with what boards were published to do."""
+"""Microbenchmarks as programs on the simulated machine, compared with what boards were published to do."""
 
+from gpusim.studies.microbench.benchmarks import reading_of
 from gpusim.studies.microbench.parameters import Reading, UnsupportedBenchmarkError
-from gpusim.studies.microbench.play import play
 
-__all__ = ["Reading", "UnsupportedBenchmarkError", "play"]
+__all__ = ["Reading", "UnsupportedBenchmarkError", "reading_of"]

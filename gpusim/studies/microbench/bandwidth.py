@@ -40,7 +40,7 @@ def dram_stream(system: System, given: Parameters) -> Reading:
 
 
 def stream_over_footprint(system: System, given: Parameters) -> Reading:
-    """The same over arrays that L2 may hold, again and again."""
+    """Rate of a stream over arrays that L2 may hold, again and again."""
     threads, ctas_per_sm = _occupancy(system, given)
     reads, writes = _arrays(given)
     footprint_bytes = given.amount("footprint_kb") * KIB

@@ -1,13 +1,13 @@
-"""Played points as the panels of a plot: one for each benchmark of a board that has a curve."""
+"""Simulated points as the panels of a plot: one for each benchmark of a board that has a curve."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from gpusim.figures.microbench_plots import CurvePanel, CurvePoint
+from gpusim.studies.microbench.benchmarks import BENCHMARKS
 from gpusim.studies.microbench.parameters import Benchmark
-from gpusim.studies.microbench.play import BENCHMARKS
-from gpusim.studies.microbench.suite import PlayedPoint
+from gpusim.studies.microbench.suite import SimulatedPoint
 
 LABELS = {
     "footprint_kb": "footprint [KiB]",
@@ -24,11 +24,11 @@ LABELS = {
     "m": "m = n = k",
     "n": "m = n = k",
 }
-"""Of parameters along an axis; others have their name."""
+"""Labels of parameters along an axis; other parameters go by their name."""
 
 
-def panels_of(points: Sequence[PlayedPoint]) -> list[CurvePanel]:
-    """The panels of points that were played; benchmarks of single points have none."""
+def panels_of(points: Sequence[SimulatedPoint]) -> list[CurvePanel]:
+    """The panels of points that were simulated; benchmarks of single points have none."""
     found = []
     for gpu, name in dict.fromkeys((one.gpu, one.benchmark) for one in points if one.value is not None):
         benchmark = BENCHMARKS[name]
@@ -39,7 +39,7 @@ def panels_of(points: Sequence[PlayedPoint]) -> list[CurvePanel]:
     return found
 
 
-def _point(one: PlayedPoint, benchmark: Benchmark) -> CurvePoint | None:
+def _point(one: SimulatedPoint, benchmark: Benchmark) -> CurvePoint | None:
     try:
         x = float(one.parameters[benchmark.x])
     except (KeyError, ValueError):

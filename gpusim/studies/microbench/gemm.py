@@ -28,14 +28,14 @@ from gpusim.workloads.gemm import Gemm
 WARM_UP_CALLS, FRAMEWORK_CALLS = 6, 30
 """Back to back: to warm up, and between two readings of the host's clock, the last one after a synchronise."""
 LIBRARY_CALLS = 10
-"""Between two events, after one to warm up."""
+"""GEMMs between two events, after one to warm up."""
 FRAMEWORK_SIZES = (1024, 2048, 4096, 8192, 10240)
-"""Of which a source states the best."""
+"""Sizes of which a source states the best rate."""
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
-    """What a library is asked for, and how."""
+class LibraryCall:
+    """Data types and timing of a GEMM call of a library."""
 
     dtype: Dtype
     cuda_cores: bool = False
@@ -46,29 +46,29 @@ class Called:
     """Whether each call creates a handle and destroys it."""
 
 
-BY_KERNEL: Mapping[str, Called] = {
-    "cublas": Called(Dtype.FP32, cuda_cores=True, own_handle=True),
-    "cublas_tf32": Called(Dtype.TF32),
-    "cublas_tc": Called(Dtype.FP16, output="fp32"),
+BY_KERNEL: Mapping[str, LibraryCall] = {
+    "cublas": LibraryCall(Dtype.FP32, cuda_cores=True, own_handle=True),
+    "cublas_tf32": LibraryCall(Dtype.TF32),
+    "cublas_tc": LibraryCall(Dtype.FP16, output="fp32"),
 }
 """As waynehacking8/blackwell-tensorcore-kernels@c289bde calls cuBLAS (src/reference.cu, src/cublas_*.cu)."""
-BY_TYPE: Mapping[str, Called] = {
-    "fp32": Called(Dtype.FP32, cuda_cores=True),
-    "tf32": Called(Dtype.TF32),
-    "fp16": Called(Dtype.FP16),
-    "bf16": Called(Dtype.BF16),
+BY_TYPE: Mapping[str, LibraryCall] = {
+    "fp32": LibraryCall(Dtype.FP32, cuda_cores=True),
+    "tf32": LibraryCall(Dtype.TF32),
+    "fp16": LibraryCall(Dtype.FP16),
+    "bf16": LibraryCall(Dtype.BF16),
 }
 
 
-BY_C_TYPE: Mapping[str, Called] = {
-    "double": Called(Dtype.FP64),
-    "float": Called(Dtype.FP32, cuda_cores=True),
-    "tf32": Called(Dtype.TF32),
-    "half_fp16acc": Called(Dtype.FP16, accumulate="fp16", output="fp16"),
+BY_C_TYPE: Mapping[str, LibraryCall] = {
+    "double": LibraryCall(Dtype.FP64),
+    "float": LibraryCall(Dtype.FP32, cuda_cores=True),
+    "tf32": LibraryCall(Dtype.TF32),
+    "half_fp16acc": LibraryCall(Dtype.FP16, accumulate="fp16", output="fp16"),
 }
 """As ntua-el20062/grace-hopper-benchmark@505e82c calls cuBLAS (src/apps.hpp)."""
 HOST_TIMED = "grace_hopper_benchmark"
-"""That program as a source of runs."""
+"""Source of runs of that program."""
 
 
 def torch_product(system: System, given: Parameters) -> Reading:
@@ -84,19 +84,19 @@ def best_torch_product(system: System, given: Parameters) -> Reading:
 
 
 def library_rate(system: System, given: Parameters) -> Reading:
-    """Rate of a square product by cuBLAS."""
+    """Rate of a square GEMM by cuBLAS."""
     n = given.count("m", 4096)
     return Reading(_tflops(n, _library_us(system, _called(given, "kernel", BY_KERNEL), n)), "TFLOP/s")
 
 
 def library_time(system: System, given: Parameters) -> Reading:
-    """Time of a square product by cuBLAS."""
+    """Time of a square GEMM by cuBLAS."""
     n = given.count("m", 4096)
     return Reading(_library_us(system, _called(given, "kernel", BY_KERNEL), n) / 1e3, "ms")
 
 
 def host_timed_rate(system: System, given: Parameters) -> Reading:
-    """Rate of a square product by cuBLAS, between two readings of the host's clock with a synchronise.
+    """Rate of a square GEMM by cuBLAS, between two readings of the host's clock with a synchronise.
 
     The order is the largest multiple of eight whose matrix fits into so many bytes. All bytes of the operands are the
     same, which takes the energy of zeros.
@@ -112,14 +112,14 @@ def host_timed_rate(system: System, given: Parameters) -> Reading:
     return Reading(n * n * (2 * n + 3) / time_us / 1e3, "GFLOP/s")
 
 
-def _called(given: Parameters, name: str, known: Mapping[str, Called]) -> Called:
+def _called(given: Parameters, name: str, known: Mapping[str, LibraryCall]) -> LibraryCall:
     text = given.word(name, next(iter(known)) if name == "type" else "cublas_tc")
     if text not in known:
         raise UnsupportedBenchmarkError(f"parameter {name}: '{excerpt(text)}' is none of {', '.join(known)}")
     return known[text]
 
 
-def _framework_us(system: System, called: Called, n: int) -> float:
+def _framework_us(system: System, called: LibraryCall, n: int) -> float:
     """Wall clock around some calls, by their number (zzc0721/torch-performance-test-data@17b02a9 test.py) [us].
 
     What a wall clock with a synchronise takes in beside kernels is what it does around one call.
@@ -129,7 +129,7 @@ def _framework_us(system: System, called: Called, n: int) -> float:
     return _call_us(host, kernel_us, FRAMEWORK_CALLS, host.method_overhead_us["host"])
 
 
-def _library_us(system: System, called: Called, n: int) -> float:
+def _library_us(system: System, called: LibraryCall, n: int) -> float:
     """Time between two events around some calls, by their number [us].
 
     The first event is read before the host has made the first call. To destroy a handle is to wait for its kernel.
@@ -155,12 +155,12 @@ def _call_us(host: Host, kernel_us: float, calls: int, around_us: float) -> floa
     return max(by_kernels, by_calls) / calls
 
 
-def _predicted(system: System, called: Called, n: int, load: str, operands: str = "random") -> Result:
+def _predicted(system: System, called: LibraryCall, n: int, load: str, operands: str = "random") -> Result:
     formats = {name: text for name in ("accumulate", "output") if (text := getattr(called, name))}
-    product = Gemm(n, n, n, called.dtype, layout="nn", order="row", **formats)
+    gemm = Gemm(n, n, n, called.dtype, layout="nn", order="row", **formats)
     options = Options(load=load, unit="cuda" if called.cuda_cores else None, operands=operands)
     try:
-        return predict(system, product, options)
+        return predict(system, gemm, options)
     except UnsupportedError as error:
         raise UnsupportedBenchmarkError(str(error)) from None
 

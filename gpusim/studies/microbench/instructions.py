@@ -13,7 +13,7 @@ from gpusim.studies.microbench.parameters import Benchmark, Parameters, Reading,
 from gpusim.system import System
 
 MANY_WARPS = 32
-"""On an SM: enough for every pipe."""
+"""Warps on an SM: enough for every pipe."""
 INSTRUCTION_OF: Mapping[str, str] = {
     **dict.fromkeys(("FADD", "FSUB", "FMUL", "FMA", "FFMA"), "ffma"),
     "DFMA": "dfma",
@@ -25,32 +25,32 @@ INSTRUCTION_OF: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A loop that was played."""
+    """A loop of instructions that was simulated on an SM."""
 
     cycles: float
     of_a_warp: int
-    """Instructions."""
+    """Instructions of each warp."""
     lanes: float
-    """Operations of an instruction."""
+    """Operations of each instruction."""
 
 
 def latency(system: System, given: Parameters) -> Reading:
     """Cycles of an instruction that waits for the one before."""
-    played = _played(system, given, 1, 1)
-    return Reading(played.cycles / played.of_a_warp, "cycles")
+    loop = _simulated(system, given, 1, 1)
+    return Reading(loop.cycles / loop.of_a_warp, "cycles")
 
 
 def throughput(system: System, given: Parameters) -> Reading:
     """Operations of an SM in a cycle, with as many warps as it takes."""
-    played = _played(system, given, MANY_WARPS, given.count("ilp", 1))
-    return Reading(MANY_WARPS * played.of_a_warp * played.lanes / played.cycles, "ops/clk/SM")
+    loop = _simulated(system, given, MANY_WARPS, given.count("ilp", 1))
+    return Reading(MANY_WARPS * loop.of_a_warp * loop.lanes / loop.cycles, "ops/clk/SM")
 
 
 def reciprocal_throughput(system: System, given: Parameters) -> Reading:
     """Cycles between instructions of an SM, with so many warps of so many chains."""
     warps = given.count("warps_per_sm", MANY_WARPS)
-    played = _played(system, given, warps, given.count("ilp", 1))
-    return Reading(played.cycles / (warps * played.of_a_warp), "cycles/op")
+    loop = _simulated(system, given, warps, given.count("ilp", 1))
+    return Reading(loop.cycles / (warps * loop.of_a_warp), "cycles/op")
 
 
 def warps_for_peak(system: System, given: Parameters) -> Reading:
@@ -62,11 +62,11 @@ def warps_for_peak(system: System, given: Parameters) -> Reading:
 
 
 def _rate(system: System, given: Parameters, warps: int, chains: int) -> float:
-    played = _played(system, given, warps, chains)
-    return warps * played.of_a_warp / played.cycles
+    loop = _simulated(system, given, warps, chains)
+    return warps * loop.of_a_warp / loop.cycles
 
 
-def _played(system: System, given: Parameters, warps: int, chains: int) -> Loop:
+def _simulated(system: System, given: Parameters, warps: int, chains: int) -> Loop:
     gpu = system.gpu
     operation = given.word("op", "FMA")
     if operation not in INSTRUCTION_OF:

@@ -15,7 +15,7 @@ from gpusim.system import System
 from gpusim.units import MIB, us_of_cycles
 
 INDEX_INSTRUCTIONS = 3
-"""Of a hop that loads an index: shift, add with carry, in turn."""
+"""Instructions of a hop that loads an index: shift, add with carry, in turn."""
 HINTS_PAST_L1 = ("cg", "cn")
 """Cache operators of loads that L1 does not keep."""
 
@@ -80,7 +80,7 @@ def _ns(gpu: Gpu, chase: Chase, given: Parameters) -> Reading:
 
 
 SIZES_KB = tuple(2**power for power in range(2, 21))
-"""From L1 to far beyond every L2."""
+"""Footprints from L1 to far beyond every L2 [KiB]."""
 BENCHMARKS: Mapping[str, Benchmark] = {
     "mem_latency_pchase_random": Benchmark(
         random_chase, "footprint_kb", ("hint", "l2"), points("footprint_kb", SIZES_KB)

@@ -16,7 +16,7 @@ from gpusim.system import System
 from gpusim.units import ceil_div, us_of_cycles
 
 MODES = {"stream": "stream", "graph": "graph", "graph?": "graph"}
-"""Of a chain; one source does not state the graph that its program makes."""
+"""Launch modes of a chain; one source does not state the graph that its program makes."""
 ELEMENT_BYTES = 8
 
 

@@ -10,16 +10,16 @@ from gpusim.evidence.sources import NO_OVERHEADS, Overheads
 from gpusim.system import System
 
 MOST = 1e15
-"""Of a parameter: more than bytes of any memory, or operations of any run."""
+"""Largest parameter: more than bytes of any memory, or operations of any run."""
 
 
 class UnsupportedBenchmarkError(InputError):
-    """A point that is not played; the text is one line with the reason."""
+    """A point that is not simulated; the text is one line with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a benchmark prints."""
+    """Value that a benchmark prints, with its unit."""
 
     value: float
     unit: str
@@ -80,20 +80,20 @@ class Parameters:
         return int(value)
 
 
-Player = Callable[[System, Parameters], Reading]
+Simulation = Callable[[System, Parameters], Reading]
 
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """A benchmark: what plays a point of it, and which parameters its curves are drawn over."""
+    """A benchmark: the function that simulates a point of it, and the parameters that its curves are drawn over."""
 
-    play: Player
+    simulate: Simulation
     x: str = ""
     """Parameter along the axis; empty for single points."""
     series: tuple[str, ...] = ()
     """Parameters whose values tell curves apart."""
     points: tuple[Mapping[str, str], ...] = ({},)
-    """What is played where no table is given."""
+    """Points that are simulated where no table is given."""
 
 
 def points(name: str, values: Iterable[object], **fixed: str) -> tuple[Mapping[str, str], ...]:

@@ -1,4 +1,4 @@
-"""Clock and power: streams of rising arithmetic intensity, a long product, streams below a cap."""
+"""Clock and power: streams of rising arithmetic intensity, a long GEMM, streams below a cap."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from gpusim.workloads.gemm import Gemm
 ROOFLINE_THREADS = 256
 ROOFLINE_ITERATIONS = 2000
 MIXBENCH_ELEMENTS = 8
-"""Of a thread, all loaded before the first is used."""
+"""Elements of a thread, all loaded before the first is used."""
 MIXBENCH_ITERATIONS = 64
 FLOP_PER_FMA = 2
 BABELSTREAM_BYTES = 2.0**28
-"""Of an array, as the benchmark has it by default."""
+"""Bytes of an array, by the default of the benchmark."""
 
 
 def roofline_gflops(system: System, given: Parameters) -> Reading:
@@ -35,13 +35,13 @@ def roofline_gflops(system: System, given: Parameters) -> Reading:
 
 
 def roofline_bandwidth(system: System, given: Parameters) -> Reading:
-    """What the same stream reads."""
+    """Bandwidth of the roofline stream [GB/s]."""
     stream = _roofline(system, given)
     return Reading(_read_bytes(stream) / _run(system, stream).time_us / 1e3, "GB/s")
 
 
 def roofline_power(system: System, given: Parameters) -> Reading:
-    """What the board draws meanwhile."""
+    """Power that the GPU draws during the stream."""
     return Reading(_run(system, _roofline(system, given)).power_w, "W")
 
 
@@ -59,13 +59,13 @@ def mixbench_gflops(system: System, given: Parameters) -> Reading:
 
 
 def mixbench_bandwidth(system: System, given: Parameters) -> Reading:
-    """What it reads."""
+    """Bandwidth that mixbench reads."""
     stream = _mixbench(system, given)
     return Reading(_read_bytes(stream) / _run(system, stream).time_us / 1e3, "GB/s")
 
 
-def sgemm(figure: Callable[[Result], float], unit: str, system: System, given: Parameters) -> Reading:
-    """A square FP32 product, again and again.
+def sgemm(metric: Callable[[Result], float], unit: str, system: System, given: Parameters) -> Reading:
+    """A square FP32 GEMM, again and again.
 
     Its operands are sines and cosines of whole numbers, nine of ten equal to the one before in single precision: they
     take the energy of positive numbers, less than that of random ones of both signs.
@@ -73,7 +73,7 @@ def sgemm(figure: Callable[[Result], float], unit: str, system: System, given: P
     n = given.count("n", 25536)
     options = Options(load=given.word("reps", "sustained"), unit="cuda", operands="positive")
     result = predict(system, Gemm(n, n, n, Dtype.FP32), options)
-    return Reading(figure(result), unit)
+    return Reading(metric(result), unit)
 
 
 def capped_stream(system: System, given: Parameters) -> Governed:
@@ -83,7 +83,7 @@ def capped_stream(system: System, given: Parameters) -> Governed:
     try:
         system = system.with_values((("clock.max_mhz", clock_mhz), limit))
     except ValueError:
-        raise UnsupportedBenchmarkError("parameters clock_mhz_set and power_limit_w: no board has these") from None
+        raise UnsupportedBenchmarkError("parameters clock_mhz_set and power_limit_w: no GPU has these") from None
     return governed(system.gpu, stream_launch(system.gpu, _triad()))
 
 

@@ -1,6 +1,6 @@
-"""A suite on boards: every point played, beside what was published, and the errors of each benchmark.
+"""A suite on some GPUs: every point simulated, beside its published reading, and the errors of each benchmark.
 
-No point is dropped: one that is not played is kept, with the reason.
+No point is dropped: one that is not simulated is kept, with the reason.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from gpusim.evidence.published_benchmarks import PublishedPoint, read_published
 from gpusim.evidence.sources import MeasuredSystem, measured_system
 from gpusim.progress import Progress, no_progress
 from gpusim.specs import UnknownGpuError, load_spec
+from gpusim.studies.microbench.benchmarks import BENCHMARKS, SUITES, reading_of
 from gpusim.studies.microbench.parameters import Benchmark, Reading, UnsupportedBenchmarkError
-from gpusim.studies.microbench.play import BENCHMARKS, SUITES, play
 from gpusim.studies.validation.accuracy import percent
 
 ALL = "all"
-NO_SPEC = "no spec of the board"
+NO_SPEC = "no spec of the GPU"
 
 
 @dataclass(frozen=True, slots=True)
-class PlayedPoint:
+class SimulatedPoint:
     """A point of a benchmark on a board."""
 
     gpu: str
@@ -37,12 +37,12 @@ class PlayedPoint:
     benchmark: str
     parameters: Mapping[str, str]
     value: float | None
-    """None where it is not played."""
+    """Simulated value; None where the point is not simulated."""
     unit: str
     published: float | None = None
     source: str | None = None
     reason: str = ""
-    """Why it is not played."""
+    """Reason why the point is not simulated."""
 
     @property
     def error(self) -> float | None:
@@ -64,17 +64,17 @@ class PlayedPoint:
 
 
 _Key = tuple[str, str, tuple[tuple[str, str], ...]]
-"""Of a reading: board, benchmark and parameters."""
+"""Key of a reading: board, benchmark and parameters."""
 
 
-class Board(NamedTuple):
-    """A board that has a spec."""
+class NamedSystem(NamedTuple):
+    """A GPU that has a spec, with its name and what timing adds on it."""
 
     name: str
     measured: MeasuredSystem
 
 
-def play_defaults(suite: str, arch: str, arch_path: Iterable[Path] = ()) -> tuple[PlayedPoint, ...]:
+def simulate_defaults(suite: str, arch: str, arch_path: Iterable[Path] = ()) -> tuple[SimulatedPoint, ...]:
     """The points of a suite that need no table.
 
     Raises:
@@ -86,23 +86,23 @@ def play_defaults(suite: str, arch: str, arch_path: Iterable[Path] = ()) -> tupl
     found = []
     for name, benchmark in benchmarks_of(suite).items():
         for parameters in benchmark.points:
-            read = _played(measured, name, parameters)
+            read = _simulated(measured, name, parameters)
             value, unit, reason = (read.value, read.unit, "") if isinstance(read, Reading) else (None, "", read)
-            found.append(PlayedPoint(spec.gpu.name, name, parameters, value, unit, reason=reason))
+            found.append(SimulatedPoint(spec.gpu.name, name, parameters, value, unit, reason=reason))
     return tuple(found)
 
 
-def play_published(
+def simulate_published(
     suite: str,
     table: Path,
     archs: Sequence[str] = (),
     arch_path: Iterable[Path] = (),
     progress: Progress = no_progress,
-) -> tuple[PlayedPoint, ...]:
+) -> tuple[SimulatedPoint, ...]:
     """The published points of a suite.
 
     Args:
-        archs: boards to play; all of the table if empty.
+        archs: boards to simulate; all of the table if empty.
         progress: called with the points done, and how many there are.
 
     Raises:
@@ -118,7 +118,7 @@ def play_published(
     if not points:
         boards_asked = f" of {', '.join(archs)}" if archs else ""
         raise MeasuredError(f"{table}: no point of suite '{suite}'{boards_asked}; see 'gpusim microbench --help'")
-    found: list[PlayedPoint] = []
+    found: list[SimulatedPoint] = []
     readings: dict[_Key, Reading | str] = {}
     for point in points:
         progress(len(found), len(points))
@@ -139,25 +139,25 @@ def benchmarks_of(suite: str) -> Mapping[str, Benchmark]:
     return SUITES[suite]
 
 
-def _board(name: str, folders: tuple[Path, ...]) -> Board | None:
+def _board(name: str, folders: tuple[Path, ...]) -> NamedSystem | None:
     try:
         spec = board_of(name, folders)
     except UnknownGpuError:
         return None
-    return Board(spec.gpu.name, measured_system(spec, folders))
+    return NamedSystem(spec.gpu.name, measured_system(spec, folders))
 
 
-def _compared(point: PublishedPoint, board: Board | None, known: dict[_Key, Reading | str]) -> PlayedPoint:
-    """A published point, played where its board has a spec; the same one only once."""
+def _compared(point: PublishedPoint, board: NamedSystem | None, known: dict[_Key, Reading | str]) -> SimulatedPoint:
+    """A published point, simulated where its board has a spec; the same one only once."""
     if board is None:
         read: Reading | str = NO_SPEC
     else:
         key = (board.name, point.benchmark, tuple(point.parameters.items()))
-        read = known[key] if key in known else _played(board.measured, point.benchmark, point.parameters)
+        read = known[key] if key in known else _simulated(board.measured, point.benchmark, point.parameters)
         known[key] = read
     if isinstance(read, Reading) and read.unit != point.unit:
         read = f"the table states it in {point.unit}, the program reads {read.unit}"
-    return PlayedPoint(
+    return SimulatedPoint(
         gpu=point.gpu if board is None else board.name,
         benchmark=point.benchmark,
         parameters=point.parameters,
@@ -169,16 +169,16 @@ def _compared(point: PublishedPoint, board: Board | None, known: dict[_Key, Read
     )
 
 
-def _played(board: MeasuredSystem, benchmark: str, parameters: Mapping[str, str]) -> Reading | str:
+def _simulated(board: MeasuredSystem, benchmark: str, parameters: Mapping[str, str]) -> Reading | str:
     """A reading, or why there is none."""
     try:
-        return play(board.system, benchmark, parameters, board.overheads)
+        return reading_of(board.system, benchmark, parameters, board.overheads)
     except UnsupportedBenchmarkError as error:
         return str(error)
 
 
-def summary(points: Sequence[PlayedPoint]) -> list[dict[str, Any]]:
-    """Errors in percent, by board and benchmark, and of all benchmarks of a board; points that are not played count."""
+def summary(points: Sequence[SimulatedPoint]) -> list[dict[str, Any]]:
+    """Errors [%] by GPU and benchmark and over all benchmarks of a GPU, with points that are not simulated counted."""
     found = []
     for gpu in sorted({one.gpu for one in points}):
         own = [one for one in points if one.gpu == gpu]
@@ -187,7 +187,7 @@ def summary(points: Sequence[PlayedPoint]) -> list[dict[str, Any]]:
     return found
 
 
-def _errors(gpu: str, benchmark: str, points: Sequence[PlayedPoint]) -> dict[str, Any]:
+def _errors(gpu: str, benchmark: str, points: Sequence[SimulatedPoint]) -> dict[str, Any]:
     errors = np.array([error for one in points if (error := one.error) is not None])
     known = len(errors) > 0
     return {

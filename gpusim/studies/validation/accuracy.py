@@ -1,4 +1,4 @@
-"""Error figures of predicted against measured values, for any set of rows; errors in percent."""
+"""Error metrics of predicted against measured values, for any set of rows; errors in percent."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gpusim.studies.validation.prediction import Scored
 
 One = TypeVar("One")
 STRATUM_EDGES = (16, 128, 1024)
-"""Largest m of all strata but the last: streams of weights, skinny, medium and large products."""
+"""Largest m of all strata but the last: streams of weights, skinny, medium and large GEMMs."""
 
 
-def figures(scored: Sequence[Scored], reasons: Sequence[str]) -> dict[str, Any]:
+def metrics(scored: Sequence[Scored], reasons: Sequence[str]) -> dict[str, Any]:
     """Row counts, errors and run time.
 
     Args:
@@ -96,7 +96,7 @@ def stratum_of(m: int) -> str:
 
 
 def strata(scored: Sequence[Scored]) -> list[dict[str, Any]]:
-    """Figures by range of m and by memory or compute bound; empty strata are left out."""
+    """Metrics by range of m and by memory or compute bound; empty strata are left out."""
     found = []
     for m in (*STRATUM_EDGES, STRATUM_EDGES[-1] + 1):
         for bound_by in ("memory", "compute"):

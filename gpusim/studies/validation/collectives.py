@@ -40,7 +40,7 @@ class ScoredCollective:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveReport:
-    """All rows of some tables of collectives."""
+    """Report on tables of collectives."""
 
     scored: tuple[ScoredCollective, ...]
     seconds: float
@@ -59,12 +59,12 @@ class CollectiveReport:
         """A JSON-ready object; errors in percent."""
         return {
             "tables": [
-                {**_place(key), **_figures(rows, self.seconds * len(rows) / len(self.scored))}
+                {**_place(key), **_metrics(rows, self.seconds * len(rows) / len(self.scored))}
                 for key, rows in grouped(self.scored, _group)
             ],
-            "overall": _figures(self.scored, self.seconds),
+            "overall": _metrics(self.scored, self.seconds),
             "sizes": [
-                {"size": size, **_figures(rows, None)}
+                {"size": size, **_metrics(rows, None)}
                 for size, rows in grouped(self.scored, lambda one: _size_text(one.is_large))
             ],
         }
@@ -127,7 +127,7 @@ def _place(key: tuple[Any, ...]) -> dict[str, Any]:
     }
 
 
-def _figures(scored: Sequence[ScoredCollective], seconds: float | None) -> dict[str, Any]:
+def _metrics(scored: Sequence[ScoredCollective], seconds: float | None) -> dict[str, Any]:
     found = [(one.row, one.predicted) for one in scored if one.predicted]
     return {
         **counts(len(found), sorted(one.reason for one in scored if not one.predicted)),
@@ -142,5 +142,5 @@ COLLECTIVES = TableKind(
     known_by=KNOWN_BY,
     reads=frozenset(),
     validate=lambda paths, request: Validated(validate_collectives(paths, request.arch_path)),
-    tables=lambda figures, _: collective_validation_tables(figures),
+    tables=lambda metrics, _: collective_validation_tables(metrics),
 )

@@ -38,23 +38,23 @@ class _Known:
     inference: str = ""
     """The shipped model of its inference, where that is another."""
     greedy: str = ""
-    """That of inference with one beam, where that is another."""
+    """Shipped model of inference with one beam, where that is another."""
     tokens_of_inference: int = 1
-    """As ``tokens_of_item``, in inference."""
+    """Tokens of an item in inference."""
     halved: bool = False
     """Its inference in half precision holds the model in FP16, without autocast."""
     inference_layout: Layout | None = None
-    """Of images in its inference; None: as in training."""
+    """Layout of images in inference; None: as in training."""
     script: Script = field(default_factory=Script)
-    """That trains it."""
+    """Script that trains the model."""
     sizes_of_inference: tuple[tuple[str, int], ...] = ()
-    """As ``sizes``, in inference alone."""
+    """Sizes in inference alone."""
     matched: bool = True
     """TorchInductor finds the pattern of its attention."""
 
 
 BINS_OF_512 = {64: 0.176, 128: 0.193, 192: 0.114, 256: 0.083, 320: 0.065, 384: 0.053, 448: 0.044, 512: 0.272}
-"""Of BERT's sequences of up to 512 tokens of Wikipedia, by the bin of 64 that they fall in (graphcore/tutorials@e9dbe48
+"""Share of BERT's sequences of up to 512 tokens of Wikipedia, by bins of 64 tokens (graphcore/tutorials@e9dbe48
 blogs_code/packedBERT/histograms.py, which Krell et al., arXiv:2107.02027, evaluate): 279 tokens in the mean."""
 TIMED = Script(waits=True, adds_gradients=True)
 """NeuSight's loop (neusight/Tracing/trace.py: measure_e2e) waits for each pass, and never clears gradients."""
@@ -63,12 +63,12 @@ LOOPS = Script(fused_optimizer=(), waits=True)
 MODELS: Mapping[str, _Known] = {
     "resnet50v1.5": _Known("resnet50", script=LOOPS),
     "se-resnext101-32x4d": _Known("se_resnext101_32x4d", script=LOOPS),
-    "ssd300-r50": _Known("ssd300", script=LOOPS.model_copy(update={"divides_sums": True})),
+    "ssd300-r50": _Known("ssd300", script=LOOPS.model_copy(update={"postdivide_gradients": True})),
     "maskrcnn-r50-fpn": _Known(
         "mask_rcnn",
         inference="mask_rcnn_inference",
         inference_layout="nchw",
-        script=Script(channels_last=(*LOWERED, "tf32"), delays_sums=True, divides_sums=True),
+        script=Script(channels_last=(*LOWERED, "tf32"), delay_allreduce=True, postdivide_gradients=True),
     ),
     "transformer-big": _Known(
         "transformer_big",
@@ -76,18 +76,20 @@ MODELS: Mapping[str, _Known] = {
         inference="transformer_big_beam_search",
         tokens_of_inference=44,
         halved=True,
-        script=Script(divides_sums=True),
+        script=Script(postdivide_gradients=True),
     ),
     "gnmt-v2": _Known(
         "gnmt_v2",
         inference="gnmt_v2_beam_search",
         greedy="gnmt_v2_greedy",
         halved=True,
-        script=Script(fused_optimizer=(), items_of_update=1024, sums_each_pass=True, divides_sums=True),
+        script=Script(
+            fused_optimizer=(), items_of_update=1024, allreduce_per_microbatch=True, postdivide_gradients=True
+        ),
     ),
     "bert-large-pretrain": _Known("bert_large_masked", fusion="elementwise", lengths={512: BINS_OF_512}),
     "bert-large-squad": _Known(
-        "bert_large_squad", script=Script(fused_optimizer=("amp-fp16",), waits=True, divides_sums=True)
+        "bert_large_squad", script=Script(fused_optimizer=("amp-fp16",), waits=True, postdivide_gradients=True)
     ),
     "bert_large": _Known("bert_large", inference="bert_large_classification", script=TIMED),
     "gpt2_large": _Known("gpt2_large", script=TIMED, matched=False),
@@ -207,5 +209,5 @@ WHOLE_MODELS = TableKind(
     known_by=(KNOWN_BY,),
     reads=frozenset({"--more"}),
     validate=_validated,
-    tables=lambda figures, request: step_validation_tables(figures, more=request.more),
+    tables=lambda metrics, request: step_validation_tables(metrics, more=request.more),
 )

@@ -17,7 +17,7 @@ from gpusim.evidence.measured import MeasuredRow
 NORMAL_MEAN_OF_P90 = math.sqrt(2 / math.pi) / 1.6449
 """Mean of the absolute deviation over its 90th percentile, for normal errors."""
 NORMAL_MEAN_OF_P10_P90 = math.sqrt(2 / math.pi) / (2 * 1.2816)
-"""The same over the distance from the 10th to the 90th percentile of the readings."""
+"""Mean of the absolute deviation over the distance from the 10th to the 90th percentile, for normal readings."""
 
 SPREAD_COLUMNS = ("p10_us", "p90_us")
 """Columns with the 10th and 90th percentile of the readings."""
@@ -40,7 +40,7 @@ def _stated(row: MeasuredRow) -> list[float]:
 
 
 def _spread(row: MeasuredRow) -> list[float]:
-    """From the percentiles of the row's readings."""
+    """Noise from the percentiles of the row's readings."""
     try:
         p10, p90 = (float(row.extra[column]) for column in SPREAD_COLUMNS)
     except (KeyError, ValueError):

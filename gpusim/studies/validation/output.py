@@ -49,8 +49,8 @@ def write_files(report: ValidationReport, out: Path) -> tuple[Path, ...]:
 
 def _without_seconds(report: dict[str, Any]) -> dict[str, Any]:
     """The report without run times, so that it is the same on every run."""
-    for figures in (*report["tables"], report["overall"]):
-        del figures["seconds"]
+    for metrics in (*report["tables"], report["overall"]):
+        del metrics["seconds"]
     return report
 
 

@@ -51,7 +51,7 @@ class Scored:
     bound_us: float
     seconds: float
     max_clock_mhz: float
-    """Of the board: a lower clock in a result is due to the power limit."""
+    """Highest clock of the GPU [MHz]; a lower clock in a result is due to the power limit."""
     noise_fraction: float | None = None
     """Mean relative deviation of the reading itself; None if it is not known."""
     pinned_us: float | None = None

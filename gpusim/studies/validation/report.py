@@ -1,4 +1,4 @@
-"""One validation: tables of rows that belong together, their figures, and speedups between GPUs.
+"""One validation: tables of rows that belong together, their metrics, and speedups between GPUs.
 
 No row is dropped silently: one that cannot be predicted is counted as skipped, with its reason.
 """
@@ -19,7 +19,7 @@ from gpusim.execution.journal import Journal
 from gpusim.execution.service import Service
 from gpusim.progress import Progress, no_progress
 from gpusim.specs import Spec, load_spec
-from gpusim.studies.validation.accuracy import figures, percent, rounded, strata
+from gpusim.studies.validation.accuracy import metrics, percent, rounded, strata
 from gpusim.studies.validation.kernel_choice import by_gpu_and_op, kernel_choice, recorded_split_k
 from gpusim.studies.validation.prediction import Predictions, Scored, predict_rows, specs_of, systems_of
 from gpusim.studies.validation.speedups import Speedups, speedups
@@ -40,12 +40,12 @@ class Table:
     sparsity: str
     op: str
     sha256: str
-    """Of the whole file."""
+    """SHA-256 of the whole file."""
     scored: tuple[Scored, ...]
     skipped: tuple[tuple[MeasuredRow, str], ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """The table's figures; errors in percent."""
+        """The table's metrics; errors in percent."""
         return {
             "file": self.file,
             "gpu": self.gpu,
@@ -54,7 +54,7 @@ class Table:
             "op": self.op,
             "sha256": self.sha256,
             "method_overheads": _method_overheads(self.scored),
-            **figures(self.scored, [reason for _, reason in self.skipped]),
+            **metrics(self.scored, [reason for _, reason in self.skipped]),
             "strata": strata(self.scored),
             "kernel_choice": kernel_choice(self.scored),
             "worst": [explained(item) for item in _by_error(self.scored)[:WORST_ROWS]],
@@ -63,12 +63,12 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class ValidationReport:
-    """All tables of one validation."""
+    """Report of a validation over all its tables."""
 
     detail: str
     tables: tuple[Table, ...]
     speedups: Speedups | None
-    """Of a pair of GPUs, if one was given."""
+    """Speedups between a pair of GPUs, if one was given."""
     specs: Mapping[str, str]
     """Hashes of the specs by the name that the tables give the GPU."""
     overheads: Mapping[str, float]
@@ -109,7 +109,7 @@ class ValidationReport:
             "overheads_us": dict(self.overheads),
             "tables": [table.as_dict() for table in self.tables],
             "overall": {
-                **figures(scored, self.reasons),
+                **metrics(scored, self.reasons),
                 "strata": strata(scored),
                 "kernel_choice": kernel_choice(scored),
             },
@@ -226,7 +226,7 @@ def _boards_of_pair(
             have = f"they have {', '.join(specs)}" if specs else "no GPU that they name has a spec"
             raise MeasuredError(f"--pair: no run on {gpu} in the tables; {have}")
     if names[0] == names[1]:
-        raise MeasuredError(f"--pair: {' and '.join(pair)} are one board; name two")
+        raise MeasuredError(f"--pair: {' and '.join(pair)} are one GPU; name two")
     return names[0], names[1]
 
 

@@ -44,8 +44,8 @@ def _other_units(report: ValidationReport) -> Iterator[str]:
         yield f"{file}: predicted times are {times} the measured; is time_us in us?"
 
 
-def _tables(figures: Mapping[str, Any], request: Request) -> list[TextTable]:
-    return operator_validation_tables(figures, by_stratum=request.by_stratum, more=request.more)
+def _tables(metrics: Mapping[str, Any], request: Request) -> list[TextTable]:
+    return operator_validation_tables(metrics, by_stratum=request.by_stratum, more=request.more)
 
 
 OPERATORS = TableKind(

@@ -56,7 +56,7 @@ class Speedups:
     """Rows of either GPU without a prediction."""
 
     def as_dict(self) -> dict[str, Any]:
-        """The figures of all pairs and of each operator and data type; errors in percent."""
+        """The metrics of all pairs and of each operator and data type; errors in percent."""
         members: dict[tuple[str, str, str], list[Pair]] = {}
         for pair in self.pairs:
             row = pair.first.row
@@ -67,9 +67,9 @@ class Speedups:
             "unpaired_a": self.unpaired_a,
             "unpaired_b": self.unpaired_b,
             "skipped": self.skipped,
-            **_figures(self.pairs),
+            **_metrics(self.pairs),
             "groups": [
-                {"op": op, "dtype": dtype, "sparsity": sparsity, **_figures(pairs)}
+                {"op": op, "dtype": dtype, "sparsity": sparsity, **_metrics(pairs)}
                 for (op, dtype, sparsity), pairs in members.items()
             ],
             "worst": [_worst(pair) for pair in sorted(self.pairs, key=lambda pair: -abs(pair.error_fraction))][
@@ -119,8 +119,8 @@ def _pair(first: Sequence[Scored], second: Sequence[Scored]) -> Pair:
     )
 
 
-def _figures(pairs: Sequence[Pair]) -> dict[str, Any]:
-    """Figures of some pairs; a slow-down is a shape on which the second GPU is slower."""
+def _metrics(pairs: Sequence[Pair]) -> dict[str, Any]:
+    """Metrics of some pairs; a slow-down is a shape on which the second GPU is slower."""
     measured = [pair.measured for pair in pairs]
     predicted = [pair.predicted for pair in pairs]
     slower = [pair for pair in pairs if pair.measured < 1]

@@ -21,7 +21,7 @@ STEP_TIMES = "ms/step"
 LARGE_BATCH = 64
 """Inference at smaller batches is judged apart: hosts bind it."""
 OTHER_PRECISION = {"tf32": "fp32"}
-"""What older boards ran where newer ones ran this."""
+"""Precision that older GPUs ran where newer GPUs ran the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class ScoredStep:
 
     @property
     def result(self) -> ModelResult:
-        """Of the batches that take most of the time."""
+        """Prediction of the batches that take most of the time."""
         return max(self.parts, key=lambda part: part[0] * part[1].step_ms)[1]
 
     @property
@@ -45,7 +45,7 @@ class ScoredStep:
 
     @property
     def error_fraction(self) -> float:
-        """Signed: positive where the predicted figure is larger."""
+        """Signed: positive where the predicted value is larger."""
         return self.predicted / self.row.value - 1
 
 
@@ -55,9 +55,9 @@ class EndToEndReport:
 
     scored: tuple[ScoredStep, ...]
     skipped: tuple[tuple[StepRow, str], ...]
-    """With the reason."""
+    """Rows that were skipped, with the reason."""
     sha256: Mapping[str, str]
-    """Of the files."""
+    """SHA-256 of the files, by name."""
 
     @property
     def pairs(self) -> list[tuple[float, float]]:
@@ -76,8 +76,8 @@ class EndToEndReport:
             "gpusim": __version__,
             "model_version": MODEL_VERSION,
             "tables": [self._table(key) for key in sorted(set(map(_table_of, rows)))],
-            "overall": self._figures(lambda _: True),
-            "kinds": {name: self._figures(chosen) for name, chosen in KINDS.items()},
+            "overall": self._metrics(lambda _: True),
+            "kinds": {name: self._metrics(chosen) for name, chosen in KINDS.items()},
             "speedups": speedups(self.scored),
             "scaling": (found := scaling(self.scored)),
             "scaling_errors": scaling_errors(found),
@@ -87,9 +87,9 @@ class EndToEndReport:
     def _table(self, key: tuple[str, str, str, str, str]) -> dict[str, Any]:
         file, gpu, model, mode, precision = key
         named = {"file": file, "gpu": gpu, "dtype": precision, "sparsity": "dense", "op": f"{model} {mode}"}
-        return {**named, "sha256": self.sha256[file], **self._figures(lambda row: _table_of(row) == key)}
+        return {**named, "sha256": self.sha256[file], **self._metrics(lambda row: _table_of(row) == key)}
 
-    def _figures(self, chosen: Callable[[StepRow], bool]) -> dict[str, Any]:
+    def _metrics(self, chosen: Callable[[StepRow], bool]) -> dict[str, Any]:
         scored = [one for one in self.scored if chosen(one.row)]
         reasons = [reason for row, reason in self.skipped if chosen(row)]
         return {

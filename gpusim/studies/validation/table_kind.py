@@ -49,25 +49,25 @@ class Report(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Validated:
-    """The report on tables of one kind, and what a user is told beside it."""
+    """The report on tables of one kind, and the messages to the user beside it."""
 
     report: Report
     files: tuple[Path, ...] = ()
-    """All files written."""
+    """Files written."""
     resumed: int = 0
     """Number of predictions resumed from a journal."""
     damaged: int = 0
     """Number of damaged records of that journal."""
     remarks: tuple[str, ...] = ()
-    """What looks wrong in a table, one line each."""
+    """Lines on what looks wrong in a table."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableKind:
-    """One kind of measured tables."""
+    """Kind of measured tables."""
 
     name: str
-    """Of what its rows measure, in the plural."""
+    """Name of what the rows measure, in the plural."""
     known_by: tuple[frozenset[str], ...]
     """Sets of columns, one of which its tables have; the kind without any takes what no other knows."""
     reads: frozenset[str]
@@ -80,7 +80,7 @@ class TableKind:
         OSError: a file cannot be written.
     """
     tables: Callable[[Mapping[str, Any], Request], list[TextTable]]
-    """What is printed of a report's JSON object."""
+    """Function from a report's JSON object to the tables that are printed."""
 
     def knows(self, columns: frozenset[str]) -> bool:
         """Whether a table with these columns is of this kind."""

@@ -28,7 +28,7 @@ from gpusim.studies.validation.table_kind import Request, TableKind, Validated
 from gpusim.studies.validation.traced_operators import NotStatedError, Operators, operators_of
 
 LONG_US = 10.0
-"""From which on a whole microsecond is little."""
+"""Kernel time from which on a whole microsecond is little [us]."""
 ALONE = Options(l2="cold", load="burst")
 """How each kernel is predicted."""
 
@@ -44,7 +44,7 @@ class ScoredKernel:
 
 @dataclass(frozen=True, slots=True)
 class TraceReport:
-    """All rows of some tables of kernels out of traces."""
+    """Report on tables of kernels out of traces."""
 
     scored: tuple[ScoredKernel, ...]
     seconds: float
@@ -63,10 +63,10 @@ class TraceReport:
         """A JSON-ready object; errors in percent."""
         return {
             "kernels": [
-                {"kernel": kind, "gpu": gpu, **_figures(rows)}
+                {"kernel": kind, "gpu": gpu, **_metrics(rows)}
                 for (kind, gpu), rows in grouped(self.scored, lambda one: (one.row.kind, one.row.board))
             ],
-            "overall": {**_figures(self.scored), "seconds": rounded(self.seconds)},
+            "overall": {**_metrics(self.scored), "seconds": rounded(self.seconds)},
         }
 
 
@@ -125,7 +125,7 @@ def _scored(row: TracedKernel, outcomes: Sequence[CaseResult[Result]]) -> Scored
     return ScoredKernel(row, sum(times_us))
 
 
-def _figures(scored: Sequence[ScoredKernel]) -> dict[str, Any]:
+def _metrics(scored: Sequence[ScoredKernel]) -> dict[str, Any]:
     found = [(one.row.time_us, one.predicted_us) for one in scored if one.predicted_us is not None]
     long = [(measured, predicted) for measured, predicted in found if measured >= LONG_US]
     measured_us = sum(one.row.time_us for one in scored)
@@ -148,5 +148,5 @@ TRACED_KERNELS = TableKind(
     known_by=(KNOWN_BY,),
     reads=frozenset(),
     validate=_validated,
-    tables=lambda figures, _: trace_validation_tables(figures),
+    tables=lambda metrics, _: trace_validation_tables(metrics),
 )

@@ -1,4 +1,4 @@
-"""The play of a step in SimPy: a host that launches, streams that work in order. Times in microseconds.
+"""Simulation of a host that launches kernels and of streams that run them in order, in SimPy. Times in microseconds.
 
 The host spends the time of a framework's call, launches the kernels of the call, and goes on; it waits for the GPU only
 where a value is read back. A stream starts a kernel a gap after the one before it has ended, or after it was launched,
@@ -18,50 +18,50 @@ Process = Generator[simpy.Event, object, None]
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
-    """A kernel, or several in a row, that the host launches at once."""
+class TaskLaunch:
+    """The kernels of a task, which the host launches with one call."""
 
     call_us: float
     """Host time before the launch."""
     duration_us: float
     stream: str = "compute"
     after: tuple[int, ...] = ()
-    """Places of the launches of other streams that have to end first."""
+    """Indices of the launches in other streams that have to end first."""
     read_back: bool = False
     """The host waits until it has ended."""
     exchanges: bool = False
-    """Takes SMs and bandwidth from the kernels of other streams."""
-    beside_us: float | None = None
-    """Duration beside one that exchanges; None: the same."""
+    """Whether GPUs exchange data in it, which takes SMs and bandwidth from the kernels of other streams."""
+    overlapped_us: float | None = None
+    """Duration while another stream exchanges data; None: as alone."""
     further_gap_us: float = 0.0
     """What the stream waits before it, beyond the gap before any kernel."""
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TaskSpan:
     """When a launch ran [us]."""
 
     launch: int
-    """Its place."""
+    """Index of the launch."""
     stream: str
     launched_us: float
     start_us: float
     end_us: float
 
-    def moved(self, launch: int, by_us: float) -> Span:
-        """The same of another launch, at another time."""
+    def moved(self, launch: int, by_us: float) -> TaskSpan:
+        """This span moved by a time, for another launch."""
         times = (self.launched_us + by_us, self.start_us + by_us, self.end_us + by_us)
-        return Span(launch, self.stream, *times)
+        return TaskSpan(launch, self.stream, *times)
 
 
-def play(launches: Sequence[Launch], gap_us: float) -> list[Span]:
-    """Play launches from a host and streams that are idle; the spans in the order in which they ended.
+def simulate_streams(launches: Sequence[TaskLaunch], gap_us: float) -> list[TaskSpan]:
+    """Spans of launches from a host to streams, all idle before, in the order in which they end.
 
     Args:
         gap_us: from the end of a kernel to the start of the next of a stream, and from a launch to the start of the
             kernel in a stream that is idle.
     """
-    return _Step(launches, gap_us).played()
+    return _Simulation(launches, gap_us).run()
 
 
 class _Stream:
@@ -85,10 +85,10 @@ class _Stream:
         return self._places.popleft()
 
 
-class _Step:
-    """One run of the processes."""
+class _Simulation:
+    """The processes of the host and of each stream."""
 
-    def __init__(self, launches: Sequence[Launch], gap_us: float) -> None:
+    def __init__(self, launches: Sequence[TaskLaunch], gap_us: float) -> None:
         self._launches = launches
         self._gap_us = gap_us
         self._env = simpy.Environment()
@@ -98,18 +98,18 @@ class _Step:
         self._streams = {launch.stream: _Stream(self._env) for launch in launches}
         self._exchanging = 0
         self._changed = self._env.event()
-        self._spans: list[Span] = []
+        self._spans: list[TaskSpan] = []
         self._launched_us: list[float] = []
 
-    def played(self) -> list[Span]:
+    def run(self) -> list[TaskSpan]:
         for name, stream in self._streams.items():
-            _ = self._env.process(self._run(name, stream))
+            _ = self._env.process(self._stream(name, stream))
         _ = self._env.process(self._host())
         _ = self._env.run()
         return self._spans
 
     def _host(self) -> Process:
-        """Make every call in its turn."""
+        """Make every call in order."""
         for place, launch in enumerate(self._launches):
             if launch.call_us:
                 yield self._env.timeout(launch.call_us)
@@ -118,7 +118,7 @@ class _Step:
             if launch.read_back:
                 yield self._ended[place]
 
-    def _run(self, name: str, stream: _Stream) -> Process:
+    def _stream(self, name: str, stream: _Stream) -> Process:
         """Run what was launched, one after the other."""
         while True:
             place = yield from stream.following()
@@ -127,21 +127,21 @@ class _Step:
                 yield self._ended[other]
             yield self._env.timeout(self._gap_us + launch.further_gap_us)
             start_us = self._env.now
-            if launch.beside_us is not None:
-                yield from self._compute(launch.duration_us, launch.beside_us)
+            if launch.overlapped_us is not None:
+                yield from self._compute(launch.duration_us, launch.overlapped_us)
             else:
                 self._count_running(+launch.exchanges)
                 yield self._env.timeout(launch.duration_us)
                 self._count_running(-launch.exchanges)
-            self._spans.append(Span(place, name, self._launched_us[place], start_us, self._env.now))
+            self._spans.append(TaskSpan(place, name, self._launched_us[place], start_us, self._env.now))
             if place in self._ended:
                 _ = self._ended[place].succeed()
 
-    def _compute(self, alone_us: float, beside_us: float) -> Process:
+    def _compute(self, alone_us: float, overlapped_us: float) -> Process:
         """Work at one of two speeds, as others exchange or not."""
         left = 1.0
         while True:
-            takes_us, began_us = beside_us if self._exchanging else alone_us, self._env.now
+            takes_us, began_us = overlapped_us if self._exchanging else alone_us, self._env.now
             end = self._env.timeout(left * takes_us)
             yield end | self._changed
             if end.processed:

@@ -23,19 +23,19 @@ SUITES: Mapping[str, Mapping[str, Benchmark]] = {
 BENCHMARKS = {name: benchmark for suite in SUITES.values() for name, benchmark in suite.items()}
 
 
-NOT_PLAYED: Mapping[str, str] = {
+NOT_SIMULATED: Mapping[str, str] = {
     "roofline_temp": "temperature is not simulated",
     "sgemm_temperature": "temperature is not simulated",
     "l1_stride": "bank conflicts of strided loads are not simulated",
     "l1_block": "bank conflicts of strided loads are not simulated",
-    "mem_latency_pchase_seq": "the time that the timer adds to each load differs between boards and is not stated",
-    "latency_pchase": "the time that the timer adds to each load differs between boards and is not stated",
-    "dram_latency_distribution": "the time that the timer adds to each load differs between boards and is not stated",
-    "l2_latency_distribution": "the time that the timer adds to each load differs between boards and is not stated",
+    "mem_latency_pchase_seq": "the time that the timer adds to each load differs between GPUs and is not stated",
+    "latency_pchase": "the time that the timer adds to each load differs between GPUs and is not stated",
+    "dram_latency_distribution": "the time that the timer adds to each load differs between GPUs and is not stated",
+    "l2_latency_distribution": "the time that the timer adds to each load differs between GPUs and is not stated",
     "ubench_power": "what the arguments of its kernels mean is not stated",
     "power_log": "the load of the logged run is not stated",
-    "power_at_power_cap": "the products of the language model that ran are not stated",
-    "sm_clock_at_power_cap": "the products of the language model that ran are not stated",
+    "power_at_power_cap": "the GEMMs of the language model that ran are not stated",
+    "sm_clock_at_power_cap": "the GEMMs of the language model that ran are not stated",
     "sm_clock_": "the load of the run is not stated",
     "kernel_fixed_overhead": "what its host adds is not stated",
     "kernel_launch_latency": "what its host adds is not stated",
@@ -49,10 +49,12 @@ NOT_PLAYED: Mapping[str, str] = {
     "stream_step": "the kernels of its steps are not stated",
     "ncu_": "its clock is locked by the profiler, at a value that differs from row to row",
 }
-"""Why benchmarks are not played, by the beginning of their names."""
+"""Why benchmarks are not simulated, by the beginning of their names."""
 
 
-def play(system: System, benchmark: str, parameters: Mapping[str, str], overheads: Overheads = NO_OVERHEADS) -> Reading:
+def reading_of(
+    system: System, benchmark: str, parameters: Mapping[str, str], overheads: Overheads = NO_OVERHEADS
+) -> Reading:
     """What a benchmark would read on a system, with the parameters that its table states.
 
     With ``ecc=off`` DRAM streams as it does where ECC is switched off, on boards that have a value for it.
@@ -61,11 +63,11 @@ def play(system: System, benchmark: str, parameters: Mapping[str, str], overhead
         overheads: of the programs that timed the published points.
 
     Raises:
-        UnsupportedBenchmarkError: no program plays it, or not with these parameters.
+        UnsupportedBenchmarkError: no program simulates it, or not with these parameters.
     """
     if benchmark not in BENCHMARKS:
-        reasons = (reason for start, reason in NOT_PLAYED.items() if benchmark.startswith(start))
-        raise UnsupportedBenchmarkError(f"benchmark '{excerpt(benchmark)}': {next(reasons, 'no program plays it')}")
+        reasons = (reason for start, reason in NOT_SIMULATED.items() if benchmark.startswith(start))
+        raise UnsupportedBenchmarkError(f"benchmark '{excerpt(benchmark)}': {next(reasons, 'no program simulates it')}")
     given = dict(parameters)
     without_ecc, ecc = system.gpu.dram.without_ecc_fraction, given.pop("ecc", "on")
     if ecc not in ("on", "off"):
@@ -73,6 +75,6 @@ def play(system: System, benchmark: str, parameters: Mapping[str, str], overhead
     if ecc == "off" and without_ecc is not None:
         system = system.with_values([("dram.efficiency_fraction", without_ecc)])
     try:
-        return BENCHMARKS[benchmark].play(system, Parameters(given, overheads))
+        return BENCHMARKS[benchmark].simulate(system, Parameters(given, overheads))
     except DoesNotFitError as error:
         raise UnsupportedBenchmarkError(str(error)) from None
