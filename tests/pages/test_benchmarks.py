@@ -185,11 +185,20 @@ def test_what_fits_leave_out_is_a_table_and_a_summary(tmp_path: Path) -> None:
     own = {"key_path": "sources.timing_us.lab", "own_us": 29.5, "neutral_us": 8.0}
     timing = {"source": "lab", "rows": 30, "values": [own], "share": 0.012, "mape_without": 14.0, "mape": 9.5}
     plain = {"source": "tracer", "rows": 30, "values": [], "share": 0.0, "mape_without": 7.0, "mape": 7.0}
+    known = {
+        "key_path": "l2.write_cost",
+        "before": 2.0,
+        "after": 2.4,
+        "kind": "measured",
+        "stated": "",
+        "at_limit": True,
+    }
     report = {
         "arch": "turing",
         "errors": [{"table": "all", "rows": 60, **errors}],
         "without": [without, of_all, untested],
         "own_timing": [timing, plain],
+        "parameters": [{**known, "at_limit": True}, {**known, "key_path": "l2.usable_fraction", "at_limit": False}],
     }
     path = tmp_path / "turing.json"
     path.write_text(json.dumps(report), encoding="utf-8")
@@ -202,6 +211,17 @@ def test_what_fits_leave_out_is_a_table_and_a_summary(tmp_path: Path) -> None:
     assert "29.5 us in place of 8 changes predicted times by 1.2 % (median)" in text
     assert "the mean error from 14.0 to 9.5 %" in text
     assert "- No value of their own: tracer on turing." in text
+    assert text.rstrip().endswith("`l2.write_cost` 2.4 on turing (runs; the spec had 2 (measured)).")
+    assert "same split" not in short
+
+
+def test_sources_that_are_boards_are_named_as_one_split(tmp_path: Path) -> None:
+    found = {"rows": 30, "mape": 12.5}
+    groups = [{"kind": kind, "name": name, **found} for kind in ("source", "board") for name in ("one", "two", "all")]
+    report = {"arch": "volta", "errors": [{"table": "all", "held_out_mape": 7.0}], "without": groups}
+    path = tmp_path / "volta.json"
+    path.write_text(json.dumps(report), encoding="utf-8")
+    assert "On volta each source timed one board" in calibration_table.left_out_summary([path])
 
 
 def test_what_several_fits_find_of_a_value_has_a_mean_and_a_spread(tmp_path: Path) -> None:
@@ -251,7 +271,7 @@ def test_recorded_kernels_are_lines_by_operator_or_by_gpu(tmp_path: Path) -> Non
     assert kernels.startswith("| other kernels | t4 | all | 1 of 2 |")
 
 
-def test_measured_tables_are_lines_by_gpu_in_the_readme_and_by_source_on_the_page(tmp_path: Path) -> None:
+def test_measured_tables_are_lines_by_gpu_then_by_source(tmp_path: Path) -> None:
     columns = "gpu,op,batch,m,n,k,dtype,sparsity,time_us,method,l2"
     for name, op in (("a", "gemm"), ("b", "linear")):
         rows = [f"t4,{op},1,{m},512,512,fp16,dense,50,stream,warm" for m in (256, 512)]
@@ -263,7 +283,7 @@ def test_measured_tables_are_lines_by_gpu_in_the_readme_and_by_source_on_the_pag
     assert ("| a (gemm) | t4 | fp16 | 2 |" in whole, "| b (linear) | t4 | fp16 | 2 |" in whole) == (True, True)
 
 
-def test_published_figures_are_a_sentence_in_the_readme_and_a_table_on_the_page(tmp_path: Path) -> None:
+def test_published_figures_are_a_table_and_a_sentence(tmp_path: Path) -> None:
     columns = "gpu,op,batch,m,n,k,dtype,sparsity,time_us,method,l2"
     lines = [
         f"{gpu},gemm,1,1024,1024,1024,{dtype},{sparsity},50,stream,warm"
