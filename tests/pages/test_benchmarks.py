@@ -14,6 +14,7 @@ import calibration
 import calibration_table
 import claims_page
 import comparison
+import events_table
 import published_table
 import pytest
 import readme
@@ -23,7 +24,7 @@ import shared_values
 import traces_table
 from comparison import Figure, Measured, Results, compared, costs
 
-from gpusim.studies.validation.report import validate
+from gpusim.studies.validation.report import ValidationReport, validate
 
 LOOP_SECONDS = 0.02
 
@@ -278,9 +279,40 @@ def test_measured_tables_are_lines_by_gpu_then_by_source(tmp_path: Path) -> None
         (tmp_path / f"{name}.csv").write_text("\n".join([columns, *rows, ""]), encoding="utf-8")
     report = validate([tmp_path / "a.csv", tmp_path / "b.csv"])
     summary = accuracy_table.accuracy_summary(report).splitlines()[2:]
-    assert [line[: line.index(" %")].rsplit("|", 1)[0] for line in summary] == ["| matrix products | t4 | fp16 | 4 "]
+    assert [line[: line.index(" %")].rsplit("|", 1)[0] for line in summary] == ["| GEMMs | t4 | fp16 | 4 "]
     whole = accuracy_table.accuracy_tables(report)
     assert ("| a (gemm) | t4 | fp16 | 2 |" in whole, "| b (linear) | t4 | fp16 | 2 |" in whole) == (True, True)
+
+
+@pytest.fixture
+def three_kinds(tmp_path: Path) -> ValidationReport:
+    """Two GEMMs, a convolution and two softmaxes, which took as long as an A100 is predicted to take, or nearly."""
+    images = "n_img,in_channels,height,width,out_channels,filter_h,filter_w,pad_h,pad_w,stride_h,stride_w"
+    lines = [
+        f"gpu,op,batch,m,n,k,dtype,sparsity,time_us,method,l2,layout,{images}",
+        *(f"a100-sxm4-80gb,gemm,1,{m},4096,4096,fp16,dense,{us},profiler,warm,tn{',' * 11}" for m, us in GEMM_US),
+        "a100-sxm4-80gb,conv_fwd,32,25088,256,2304,fp16,dense,150,profiler,warm,nhwc,32,256,28,28,256,3,3,1,1,1,1",
+        *(f"a100-sxm4-80gb,softmax,1,{m},1024,,fp32,dense,{us},profiler,warm,{',' * 11}" for m, us in SOFTMAX_US),
+    ]
+    (tmp_path / "runs.csv").write_text("\n".join([*lines, ""]), encoding="utf-8")
+    return validate([tmp_path / "runs.csv"])
+
+
+GEMM_US = ((16, 27.0), (4096, 600.0))
+SOFTMAX_US = ((8192, 45.0), (65536, 330.0))
+
+
+def test_closed_forms_are_near_the_simulation_and_rooflines_are_below(three_kinds: ValidationReport) -> None:
+    simulated = [item.predicted_us for item in three_kinds.scored]
+    closed = list(events_table.closed_form_readings_us(three_kinds.scored))
+    assert closed == pytest.approx(simulated, rel=0.15)
+    assert all(item.bound_us < us for item, us in zip(three_kinds.scored, closed, strict=True))
+    lines = events_table.events_table(three_kinds).splitlines()[2:]
+    assert [line.split(" | ")[:2] for line in lines] == [
+        ["| GEMMs", "2"],
+        ["| convolutions", "1"],
+        ["| elementwise, softmax, layer norm", "2"],
+    ]
 
 
 def test_published_figures_are_a_table_and_a_sentence(tmp_path: Path) -> None:
