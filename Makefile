@@ -50,7 +50,7 @@ help:
 	@echo "make calibrate    fit the shipped specs to the calibration half of the measured runs again; of one architecture:"
 	@echo "                  make calibrate-volta, -turing, -ampere_ga100, -ampere_ga10x, -hopper"
 	@echo "make calibrate-libraries  fit what their libraries share, at the physical values of the specs"
-	@echo "make readme       update the tables of the README, docs/accuracy.md and docs/speed.md; make calibrate and make bench come first"
+	@echo "make readme       update the tables of the README and of docs/ (accuracy, model, speed); make calibrate and make bench come first"
 	@echo "make figures      draw the pictures of docs/ again, predict its tables of claims and of the design space, execute its notebook"
 	@echo "make wheel        build the wheel into dist/"
 	@echo "make constraints  pin the newest versions of all dependencies"

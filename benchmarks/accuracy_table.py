@@ -20,9 +20,9 @@ def accuracy_summary(report: ValidationReport) -> str:
         "| predicted | GPU | type | rows | mean error | median | closed-form bound |",
         "|---|---|---|---:|---:|---:|---:|",
     ]
-    keys = dict.fromkeys(_kind(table) for table in report.tables)
+    keys = dict.fromkeys(_key(table) for table in report.tables)
     for key in sorted(keys, key=lambda one: (ORDER.index(one[0]), *one[1:])):
-        tables = [table for table in report.tables if _kind(table) == key]
+        tables = [table for table in report.tables if _key(table) == key]
         scored = [item for table in tables for item in table.scored]
         of_all = metrics(scored, [reason for table in tables for _, reason in table.skipped])
         errors = (percent(of_all[name]) for name in ("mape", "median_ape", "bound_mape"))
@@ -30,14 +30,19 @@ def accuracy_summary(report: ValidationReport) -> str:
     return "\n".join([*lines, ""])
 
 
-PRODUCTS, CONVOLUTIONS, OTHERS = "matrix products", "convolutions", "elementwise, softmax, layer norm"
-ORDER = (PRODUCTS, CONVOLUTIONS, OTHERS)
+GEMMS, CONVOLUTIONS, MEMORY_BOUND = "GEMMs", "convolutions", "elementwise, softmax, layer norm"
+ORDER = (GEMMS, CONVOLUTIONS, MEMORY_BOUND)
 
 
-def _kind(table: Table) -> tuple[str, str, str]:
-    """What is predicted, the GPU, and the data type."""
-    kind = PRODUCTS if table.op in GEMM_OPS else CONVOLUTIONS if table.op in CONVOLUTION_OPS else OTHERS
-    return kind, table.gpu, table.dtype if table.sparsity == "dense" else f"{table.dtype} {table.sparsity}"
+def kind_of(table: Table) -> str:
+    """The kind of a table's operator: one of ``ORDER``."""
+    return GEMMS if table.op in GEMM_OPS else CONVOLUTIONS if table.op in CONVOLUTION_OPS else MEMORY_BOUND
+
+
+def _key(table: Table) -> tuple[str, str, str]:
+    """Kind of operator, GPU and data type."""
+    dtype = table.dtype if table.sparsity == "dense" else f"{table.dtype} {table.sparsity}"
+    return kind_of(table), table.gpu, dtype
 
 
 def accuracy_tables(report: ValidationReport) -> str:

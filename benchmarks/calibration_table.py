@@ -13,23 +13,43 @@ WITHOUT = {"source": "the source", "board": "the board"}
 
 
 def left_out_summary(files: Sequence[Path]) -> str:
-    """Mean errors: a line for each architecture, a column for what is left out."""
+    """Mean errors: a line for each architecture, a column for what is left out; then which columns are one split."""
     lines = [row(("architecture", "a third of the rows", *(f"a {kind}" for kind in WITHOUT))), "|---|---:|---:|---:|"]
-    for path in files:
-        report = json.loads(path.read_bytes())
+    reports = [json.loads(path.read_bytes()) for path in files]
+    for report in reports:
         whole = {one["kind"]: one["mape"] for one in report["without"] if one["name"] == "all"}
         errors = (_whole(report)["held_out_mape"], *(whole.get(kind) for kind in WITHOUT))
         lines.append(row((report["arch"], *("" if error is None else f"{error:.1f} %" for error in errors))))
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, "", *_same_splits(reports)])
+
+
+def _same_splits(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A paragraph that names the architectures whose sources are their boards."""
+    same = [
+        report["arch"]
+        for report in reports
+        if (tested := _tested(report, "board")) and tested == _tested(report, "source")
+    ]
+    if same:
+        yield (
+            f"On {' and '.join(same)} each source timed one board, and each board was timed by one source: there a "
+            "source and a board left out are the same split.\n"
+        )
+
+
+def _tested(report: Mapping[str, Any], kind: str) -> list[tuple[int, str]]:
+    """Rows and mean error, as it is printed, of each group of a kind that a fit leaves out and predicts."""
+    groups = [one for one in report["without"] if one["kind"] == kind and one["mape"] is not None]
+    return sorted((one["rows"], f"{one['mape']:.1f}") for one in groups)
 
 
 def left_out_table(files: Sequence[Path]) -> str:
-    """The errors of what fits leave out, and what the ways of timing carry, from reports of ``gpusim calibrate``."""
+    """The errors of what fits leave out, what the ways of timing carry, and values at a limit of their range."""
     reports = [json.loads(path.read_bytes()) for path in files]
     headings = ("architecture", "fitted without", "rows", "mean error", "median", "median bias")
     lines = [row(headings), "|---|---|---:|---:|---:|---:|"]
     lines += [row((report["arch"], *cells)) for report in reports for cells in _left_out(report)]
-    return "\n".join([*lines, "", *_timing_lines(reports), ""])
+    return "\n".join([*lines, "", *_timing_lines(reports), "", *_limit_lines(reports), ""])
 
 
 def _left_out(report: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -67,6 +87,27 @@ def _timing_lines(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             )
     if none:
         yield f"- No value of their own: {', '.join(none)}."
+
+
+def _limit_lines(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A sentence on the values that runs or microbenchmarks move to a limit of the range that the spec allows."""
+    found = [
+        f"`{one['key_path']}` {one['after']:.4g} on {report['arch']} ({_origin(one)})"
+        for report in reports
+        for one in report["parameters"]
+        if one["at_limit"]
+    ]
+    if found:
+        yield (
+            "Values at a limit of their range, which the spread of a measurement or physics sets; the runs or "
+            f"microbenchmarks may want more: {'; '.join(found)}."
+        )
+
+
+def _origin(one: Mapping[str, Any]) -> str:
+    """What a value was before, and what moved it."""
+    mover = "runs" if one["after"] != one["before"] else "microbenchmarks"
+    return f"{mover}; the spec had {one['stated'] or '{before:.4g} ({kind})'.format_map(one)}"
 
 
 def _percents(errors: tuple[float, float, float]) -> tuple[str, str, str]:

@@ -193,6 +193,15 @@ def test_a_fit_at_a_limit_is_reported_however_narrow_the_range(
     assert any("ended at its limit" in text for text in ended.warnings) == (at_limit and not driven)
 
 
+def test_what_microbenchmarks_move_to_a_limit_is_reported_whatever_runs_tell() -> None:
+    launch = Parameter("sm.cta_launch_cycles", 290.0, "measured", 0.1, 261.0, 319.0)
+    for move, at_limit in ((0.2, True), (0.07, False)):
+        found = launch.measured(move, 0.05)
+        one = FittedValue(found, found.value, (found.low, found.high), "the runs tell nothing of it")
+        assert (one.at_limit, one.driven_to_limit) == (at_limit, False)
+    assert FittedValue(launch, 319.0, (261.0, 319.0), "the runs tell nothing of it").at_limit is False
+
+
 def test_what_no_board_could_draw_refuses_a_fit() -> None:
     t4 = unfitted("t4")
     assert not list(beyond_physics(t4.gpu))

@@ -353,7 +353,7 @@ HELD_TO = {
     "RTX-3090": (7, 20),
     "V100-SXM2-16GB": (7, 20),
     "A40": (7, 40),
-    "GH200-480GB": (8, 45),  # docs/deviations.md: writes of many CTAs, multiply-adds of gpu-roofline
+    "GH200-480GB": (8, 45),  # calibration/deviations.md: writes of many CTAs, multiply-adds of gpu-roofline
     "V100-PCIe-16GB": (7, 40),
 }
 """Median and 90th percentile of the errors that boards with many published readings stay within [%]."""

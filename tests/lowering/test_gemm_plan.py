@@ -260,11 +260,11 @@ SECOND_KERNELS = [
     ("H100-SXM5-80GB", Dtype.BF16, "", (5, 768, 3072), 5, 2.34),
     pytest.param(
         *("A100-SXM4-40GB", Dtype.FP32, "sgemm_32x32_sliced1x4", (32, 1000, 2048), 5, 3.55),
-        marks=pytest.mark.xfail(strict=True, reason="code of another kernel ran before: docs/deviations.md"),
+        marks=pytest.mark.xfail(strict=True, reason="code of another kernel ran before: calibration/deviations.md"),
     ),
     pytest.param(
         *("V100-SXM2-32GB", Dtype.FP32, "sgemm_64x32_sliced1x4", (32, 1000, 2048), 5, 4.70),
-        marks=pytest.mark.xfail(strict=True, reason="code of another kernel ran before: docs/deviations.md"),
+        marks=pytest.mark.xfail(strict=True, reason="code of another kernel ran before: calibration/deviations.md"),
     ),
 ]
 
@@ -302,7 +302,7 @@ def test_batches_of_few_columns_take_about_as_long_as_traces_recorded(
         ("64x32_sliced1x4", 448, 256, 2048, 75.0),
         pytest.param(
             *("32x32_sliced1x4", 448, 128, 256, 13.0),
-            marks=pytest.mark.xfail(strict=True, reason="a third longer: docs/deviations.md"),
+            marks=pytest.mark.xfail(strict=True, reason="a third longer: experiments/calibration/deviations.md"),
         ),
     ],
 )

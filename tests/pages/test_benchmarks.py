@@ -14,6 +14,7 @@ import calibration
 import calibration_table
 import claims_page
 import comparison
+import events_table
 import published_table
 import pytest
 import readme
@@ -23,7 +24,7 @@ import shared_values
 import traces_table
 from comparison import Figure, Measured, Results, compared, costs
 
-from gpusim.studies.validation.report import validate
+from gpusim.studies.validation.report import ValidationReport, validate
 
 LOOP_SECONDS = 0.02
 
@@ -185,11 +186,20 @@ def test_what_fits_leave_out_is_a_table_and_a_summary(tmp_path: Path) -> None:
     own = {"key_path": "sources.timing_us.lab", "own_us": 29.5, "neutral_us": 8.0}
     timing = {"source": "lab", "rows": 30, "values": [own], "share": 0.012, "mape_without": 14.0, "mape": 9.5}
     plain = {"source": "tracer", "rows": 30, "values": [], "share": 0.0, "mape_without": 7.0, "mape": 7.0}
+    known = {
+        "key_path": "l2.write_cost",
+        "before": 2.0,
+        "after": 2.4,
+        "kind": "measured",
+        "stated": "",
+        "at_limit": True,
+    }
     report = {
         "arch": "turing",
         "errors": [{"table": "all", "rows": 60, **errors}],
         "without": [without, of_all, untested],
         "own_timing": [timing, plain],
+        "parameters": [{**known, "at_limit": True}, {**known, "key_path": "l2.usable_fraction", "at_limit": False}],
     }
     path = tmp_path / "turing.json"
     path.write_text(json.dumps(report), encoding="utf-8")
@@ -202,6 +212,17 @@ def test_what_fits_leave_out_is_a_table_and_a_summary(tmp_path: Path) -> None:
     assert "29.5 us in place of 8 changes predicted times by 1.2 % (median)" in text
     assert "the mean error from 14.0 to 9.5 %" in text
     assert "- No value of their own: tracer on turing." in text
+    assert text.rstrip().endswith("`l2.write_cost` 2.4 on turing (runs; the spec had 2 (measured)).")
+    assert "same split" not in short
+
+
+def test_sources_that_are_boards_are_named_as_one_split(tmp_path: Path) -> None:
+    found = {"rows": 30, "mape": 12.5}
+    groups = [{"kind": kind, "name": name, **found} for kind in ("source", "board") for name in ("one", "two", "all")]
+    report = {"arch": "volta", "errors": [{"table": "all", "held_out_mape": 7.0}], "without": groups}
+    path = tmp_path / "volta.json"
+    path.write_text(json.dumps(report), encoding="utf-8")
+    assert "On volta each source timed one board" in calibration_table.left_out_summary([path])
 
 
 def test_what_several_fits_find_of_a_value_has_a_mean_and_a_spread(tmp_path: Path) -> None:
@@ -251,19 +272,50 @@ def test_recorded_kernels_are_lines_by_operator_or_by_gpu(tmp_path: Path) -> Non
     assert kernels.startswith("| other kernels | t4 | all | 1 of 2 |")
 
 
-def test_measured_tables_are_lines_by_gpu_in_the_readme_and_by_source_on_the_page(tmp_path: Path) -> None:
+def test_measured_tables_are_lines_by_gpu_then_by_source(tmp_path: Path) -> None:
     columns = "gpu,op,batch,m,n,k,dtype,sparsity,time_us,method,l2"
     for name, op in (("a", "gemm"), ("b", "linear")):
         rows = [f"t4,{op},1,{m},512,512,fp16,dense,50,stream,warm" for m in (256, 512)]
         (tmp_path / f"{name}.csv").write_text("\n".join([columns, *rows, ""]), encoding="utf-8")
     report = validate([tmp_path / "a.csv", tmp_path / "b.csv"])
     summary = accuracy_table.accuracy_summary(report).splitlines()[2:]
-    assert [line[: line.index(" %")].rsplit("|", 1)[0] for line in summary] == ["| matrix products | t4 | fp16 | 4 "]
+    assert [line[: line.index(" %")].rsplit("|", 1)[0] for line in summary] == ["| GEMMs | t4 | fp16 | 4 "]
     whole = accuracy_table.accuracy_tables(report)
     assert ("| a (gemm) | t4 | fp16 | 2 |" in whole, "| b (linear) | t4 | fp16 | 2 |" in whole) == (True, True)
 
 
-def test_published_figures_are_a_sentence_in_the_readme_and_a_table_on_the_page(tmp_path: Path) -> None:
+@pytest.fixture
+def three_kinds(tmp_path: Path) -> ValidationReport:
+    """Two GEMMs, a convolution and two softmaxes, which took as long as an A100 is predicted to take, or nearly."""
+    images = "n_img,in_channels,height,width,out_channels,filter_h,filter_w,pad_h,pad_w,stride_h,stride_w"
+    lines = [
+        f"gpu,op,batch,m,n,k,dtype,sparsity,time_us,method,l2,layout,{images}",
+        *(f"a100-sxm4-80gb,gemm,1,{m},4096,4096,fp16,dense,{us},profiler,warm,tn{',' * 11}" for m, us in GEMM_US),
+        "a100-sxm4-80gb,conv_fwd,32,25088,256,2304,fp16,dense,150,profiler,warm,nhwc,32,256,28,28,256,3,3,1,1,1,1",
+        *(f"a100-sxm4-80gb,softmax,1,{m},1024,,fp32,dense,{us},profiler,warm,{',' * 11}" for m, us in SOFTMAX_US),
+    ]
+    (tmp_path / "runs.csv").write_text("\n".join([*lines, ""]), encoding="utf-8")
+    return validate([tmp_path / "runs.csv"])
+
+
+GEMM_US = ((16, 27.0), (4096, 600.0))
+SOFTMAX_US = ((8192, 45.0), (65536, 330.0))
+
+
+def test_closed_forms_are_near_the_simulation_and_rooflines_are_below(three_kinds: ValidationReport) -> None:
+    simulated = [item.predicted_us for item in three_kinds.scored]
+    closed = list(events_table.closed_form_readings_us(three_kinds.scored))
+    assert closed == pytest.approx(simulated, rel=0.15)
+    assert all(item.bound_us < us for item, us in zip(three_kinds.scored, closed, strict=True))
+    lines = events_table.events_table(three_kinds).splitlines()[2:]
+    assert [line.split(" | ")[:2] for line in lines] == [
+        ["| GEMMs", "2"],
+        ["| convolutions", "1"],
+        ["| elementwise, softmax, layer norm", "2"],
+    ]
+
+
+def test_published_figures_are_a_table_and_a_sentence(tmp_path: Path) -> None:
     columns = "gpu,op,batch,m,n,k,dtype,sparsity,time_us,method,l2"
     lines = [
         f"{gpu},gemm,1,1024,1024,1024,{dtype},{sparsity},50,stream,warm"

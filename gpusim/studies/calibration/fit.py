@@ -61,8 +61,8 @@ class FittedValue:
 
     @property
     def at_limit(self) -> bool:
-        """Whether the fit ended at a limit of the allowed range."""
-        return self.identified and self.parameter.limit_at(self.value) is not None
+        """Whether runs or microbenchmarks moved it to a limit of the allowed range."""
+        return self.settled and self.parameter.limit_at(self.value) is not None
 
     @property
     def driven_to_limit(self) -> bool:

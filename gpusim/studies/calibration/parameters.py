@@ -126,6 +126,11 @@ class Parameter:
         return Parameter(self.key_path, value, "measured", spread, low, high, stated)
 
     @property
+    def origin(self) -> str:
+        """The spec's value and its kind."""
+        return self.stated or f"{self.value:g} ({self.kind})"
+
+    @property
     def known_sd(self) -> float:
         """Standard deviation of the logarithm that the prior and the allowed range leave together.
 

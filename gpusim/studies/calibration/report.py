@@ -68,9 +68,9 @@ class CalibrationReport:
 
     @property
     def warnings(self) -> list[str]:
-        """Findings to check: values at a limit that they were near, larger errors of tables, a fit that is not kept."""
+        """Findings to check: values at a limit of their range, larger errors of tables, a fit that is not kept."""
         at_limit = [
-            f"{one.parameter.key_path} ended at its limit {one.value:g}, near the {one.parameter.value:g} that it had"
+            f"{one.parameter.key_path} ended at its limit {one.value:g}; the spec had {one.parameter.origin}"
             for one in self.calibration.fitted
             if one.at_limit and not one.driven_to_limit
         ]

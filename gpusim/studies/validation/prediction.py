@@ -146,7 +146,7 @@ def predict_rows(
         systems: by the name that the rows give a GPU, and the version of CUDA.
         unknown: why the other names have none.
     """
-    cases, reasons = _cases(rows, detail, systems, unknown)
+    cases, reasons = cases_of_rows(rows, detail, systems, unknown)
     noise = noise_fractions(rows)
     scored = {}
     for index, outcome in _outcomes(cases, service, progress, journal):
@@ -164,8 +164,8 @@ def predict_rows(
         scored[index] = Scored(
             row,
             result,
-            _reading_us(result.kernel_time_us, row, measured, result.second_kernels),
-            _reading_us(result.bound_us, row, measured),
+            reading_us(result.kernel_time_us, row, measured, result.second_kernels),
+            reading_us(result.bound_us, row, measured),
             outcome.seconds,
             measured.system.gpu.clock.max_mhz,
             noise[index],
@@ -174,7 +174,7 @@ def predict_rows(
     return Predictions(scored, dict(sorted(reasons.items())))
 
 
-def _cases(
+def cases_of_rows(
     rows: Sequence[MeasuredRow], detail: str, systems: Systems, unknown: Mapping[str, str]
 ) -> tuple[dict[int, OperatorCase], dict[int, str]]:
     """Cases and reasons for rows without one, by row index."""
@@ -217,7 +217,7 @@ def _with_recorded_kernels(
     for index, outcome in _outcomes(pinned, service, progress, journal):
         if outcome.result is not None:
             timed, row = outcome.result, scored[index].row
-            time_us = _reading_us(timed.kernel_time_us, row, systems[row.gpu, row.cuda], timed.second_kernels)
+            time_us = reading_us(timed.kernel_time_us, row, systems[row.gpu, row.cuda], timed.second_kernels)
             updated[index] = replace(scored[index], pinned_us=time_us)
     return updated
 
@@ -237,7 +237,7 @@ def _name_in_catalogue(case: OperatorCase, recorded: str) -> str:
     return recorded if recorded in names else next(alike, recorded)
 
 
-def _reading_us(kernel_time_us: float, row: MeasuredRow, measured: MeasuredSystem, second_kernels: int = 0) -> float:
+def reading_us(kernel_time_us: float, row: MeasuredRow, measured: MeasuredSystem, second_kernels: int = 0) -> float:
     """What a row's source would have read for kernels that take so long [us]."""
     assert row.operator is not None  # a row without an operator has no prediction
     return observed_time_us(
