@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from accuracy_table import ORDER, kind_of, percent
-from gpusim.prediction.convolution import ConvolutionCandidate
 from sections import row
 
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Launch
 from gpusim.lowering.totals import Totals
 from gpusim.prediction.choose import Candidate, GemmCandidate
+from gpusim.prediction.convolution_selection import ConvolutionCandidate
 from gpusim.prediction.estimate import estimates_us
 from gpusim.prediction.plans import Plan, launches_of
 from gpusim.prediction.ranked import rank
@@ -49,9 +49,9 @@ def closed_form_us(system: System, chosen: Candidate[Plan], clock_mhz: float) ->
     match chosen:
         case GemmCandidate():
             return float(estimates_us(system, chosen.plans, clock_mhz)[chosen.row])
-        case ConvolutionCandidate(product=product):
-            around_us = chosen.estimate_us - product.estimate_us
-            return closed_form_us(system, product, clock_mhz) + around_us
+        case ConvolutionCandidate(gemm=gemm):
+            around_us = chosen.estimate_us - gemm.estimate_us
+            return closed_form_us(system, gemm, clock_mhz) + around_us
     machine = Machine.of(system.gpu, clock_mhz)
     cycles = sum(
         _streamed_cycles(machine, launch, totals)
@@ -68,7 +68,7 @@ def closed_form_readings_us(scored: Sequence[Scored]) -> Iterator[float]:
     cases, _ = cases_of_rows(rows, "sampled", systems, unknown)
     for index, item in enumerate(scored):
         measured, case = systems[item.row.gpu, item.row.cuda], cases[index]
-        chosen = rank(case.system, case.operator, case.options).candidates[0]
+        chosen = rank(case.system, case.workload.operator, case.workload.options).candidates[0]
         time_us = closed_form_us(case.system, chosen, item.result.clock_mhz)
         yield reading_us(time_us, item.row, measured, item.result.second_kernels)
 
