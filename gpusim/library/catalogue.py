@@ -219,7 +219,7 @@ class Family(Entry):
 
 
 class SplitKReduction(Entry):
-    """The kernel that adds up the partial sums of a split-K product: each thread adds those of one element.
+    """The kernel that adds up the partial sums of a split-K GEMM: each thread adds those of one element.
 
     Its loop is unrolled: a thread requests as many parts at once as the widest body holds, adds them, and goes on with
     the next. Of what narrower bodies leave over, one part comes first, and the others after it.

@@ -16,7 +16,7 @@ from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.operators import Operator
 
-Question = tuple[System, Operator, Options]
+RankRequest = tuple[System, Operator, Options]
 """A system, an operator and the options of its prediction."""
 
 
@@ -44,31 +44,31 @@ def rank(system: System, operator: Operator, options: Options) -> Ranked:
     return Ranked(found, ranked_plans(tuned, operator, options)[0] if tuned else None)
 
 
-def rank_together(questions: Sequence[Question]) -> list[Ranked | None]:
-    """The plans of many questions; GEMMs that differ in nothing but their sizes are ranked at once.
+def rank_together(requests: Sequence[RankRequest]) -> list[Ranked | None]:
+    """The plans of many requests; GEMMs that differ in nothing but their sizes are ranked at once.
 
-    None where a question has nothing in common with others, or no plan: then :func:`rank` answers.
+    None where a request has nothing in common with others, or no plan: then :func:`rank` answers.
     """
     alike: dict[tuple[object, ...], list[int]] = {}
-    for number, (system, operator, options) in enumerate(questions):
+    for number, (system, operator, options) in enumerate(requests):
         if isinstance(operator, Gemm):
             with suppress(UnsupportedError):
                 kernels = usable_kernels(system, operator, options.kernel, options.unit)
                 problem = problem_of(operator)
                 key = (id(system), tuple(map(id, kernels)), options.l2, problem.types, problem.is_large)
                 alike.setdefault(key, []).append(number)
-    answers: list[Ranked | None] = [None] * len(questions)
+    answers: list[Ranked | None] = [None] * len(requests)
     for numbers in alike.values():
         if len(numbers) > 1:
-            for number, ranked in zip(numbers, _ranked([questions[number] for number in numbers]), strict=True):
+            for number, ranked in zip(numbers, _ranked([requests[number] for number in numbers]), strict=True):
                 answers[number] = ranked
     return answers
 
 
-def _ranked(questions: Sequence[Question]) -> list[Ranked | None]:
-    """The plans of questions with the same system, kernels, types and state of L2."""
-    system, _, options = questions[0]
-    gemms = [operator for _, operator, _ in questions if isinstance(operator, Gemm)]
+def _ranked(requests: Sequence[RankRequest]) -> list[Ranked | None]:
+    """The plans of requests with the same system, kernels, types and state of L2."""
+    system, _, options = requests[0]
+    gemms = [operator for _, operator, _ in requests if isinstance(operator, Gemm)]
     kernels = usable_kernels(system, gemms[0], options.kernel, options.unit)
     warm, clock_mhz = options.l2 == "warm", system.gpu.clock.boost_mhz
     found = rankings(system, gemms, kernels, warm=warm, clock_mhz=clock_mhz)

@@ -14,7 +14,7 @@ from gpusim.lowering.gemm.problem import EXACT_SIZE, Problems, problem_of
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
-from gpusim.prediction.ranked import Question, Ranked, rank, rank_together
+from gpusim.prediction.ranked import Ranked, RankRequest, rank, rank_together
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
 from gpusim.specs import load_spec, with_overrides
 from gpusim.system import System
@@ -60,7 +60,7 @@ OPTIONS = st.builds(Options, l2=st.sampled_from(["cold", "warm"]), unit=st.sampl
 def test_ranked_together_every_operator_has_the_plans_it_has_alone(
     system: System, kind: dict[str, object], options: Options, sizes: list[tuple[int, int, int]]
 ) -> None:
-    questions: list[Question] = [(system, Gemm(*size, **kind), options) for size in sizes]  # type: ignore[arg-type]
+    questions: list[RankRequest] = [(system, Gemm(*size, **kind), options) for size in sizes]  # type: ignore[arg-type]
     for question, together in zip(questions, rank_together(questions), strict=True):
         try:
             alone = rank(*question)

@@ -20,7 +20,7 @@ from gpusim.experiment.loading import load_experiment
 from gpusim.files.interrupts import stopping_signals
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
-from gpusim.prediction.ranked import Question, Ranked, rank_together
+from gpusim.prediction.ranked import Ranked, RankRequest, rank_together
 from gpusim.studies.rows import METRICS
 from gpusim.studies.run import run_experiment
 from gpusim.system import System
@@ -45,7 +45,7 @@ def test_a_sweep_gives_every_case_the_result_that_it_has_alone(count: int, jobs:
 def test_cases_of_a_system_and_type_reach_a_worker_together(monkeypatch: pytest.MonkeyPatch) -> None:
     together: list[int] = []
 
-    def counting(questions: Sequence[Question]) -> list[Ranked | None]:
+    def counting(questions: Sequence[RankRequest]) -> list[Ranked | None]:
         answers = rank_together(questions)
         together.append(len(answers) - answers.count(None))
         return answers

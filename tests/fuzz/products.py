@@ -3,8 +3,8 @@
     python tests/fuzz/products.py --count 5000 --seed 1
 
 Half of the products run on the kernel that a library would choose, half on any one of the catalogue that can read them;
-sizes are even on a logarithmic scale. Where playing the whole launch is affordable, its cycles are compared with those
-that the simulation extrapolates. Prints what was tried and the worst cases; the exit status is 1 after a violation.
+sizes are even on a logarithmic scale. Where simulating without jumps is affordable, the cycles are compared with those
+that are extrapolated. Prints what was tried and the worst cases; the exit status is 1 after a violation.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Finding:
     """Kernel time over the lower bound."""
     busiest: float = 0.0
     jump_error: float | None = None
-    """Cycles over those of the same launches without jumps, less one; None where they were not played whole."""
+    """Cycles over those of the same launches without jumps, less one; None where these were not simulated."""
     seconds: float = 0.0
     refused: str = ""
 
@@ -149,13 +149,13 @@ def pinned(arch: System, gemm: Gemm, options: Options, rng: random.Random) -> Op
     return Options(l2=options.l2, load=options.load, kernel=rng.choice(kernels).printed_name(gemm.layout, gemm.dtype))
 
 
-def warp_turns(arch: System, plan: GemmPlan) -> int:
-    """Turns of main loops that playing the busiest SM of a plan's launches takes."""
+def warp_iterations(arch: System, plan: GemmPlan) -> int:
+    """Iterations of warps' main loops on the busiest SM of a plan's launches."""
     return sum(one.ctas_on_busiest_sm(arch.gpu) * one.warps * one.steps for one in plan.schedules)
 
 
-def examined(product: Product, whole_turns: int) -> Finding:
-    """Predict a product, and play it whole if that takes at most so many turns."""
+def examined(product: Product, whole_iterations: int) -> Finding:
+    """Predict a product, and simulate it without jumps if that takes at most so many iterations."""
     arch = board(product.arch)
     started = time.perf_counter()
     try:
@@ -164,7 +164,7 @@ def examined(product: Product, whole_turns: int) -> Finding:
         return Finding(product, refused=str(refusal))
     seconds = time.perf_counter() - started
     plan = ranked_plans(arch, product.gemm, product.options)[0].plan
-    affordable = warp_turns(arch, plan) <= whole_turns
+    affordable = warp_iterations(arch, plan) <= whole_iterations
     return Finding(
         product,
         odd=any(role.warps % arch.gpu.sm.sub_partitions for role in lower(plan)[0].roles),
@@ -186,10 +186,10 @@ def jump_error(arch: System, plan: GemmPlan) -> float:
 
 
 def _examine(task: tuple[int, int]) -> Finding:
-    seed, whole_turns = task
+    seed, whole_iterations = task
     product = drawn(seed)
     try:
-        return examined(product, whole_turns)
+        return examined(product, whole_iterations)
     except Exception as error:
         raise RuntimeError(f"failed: {product.command}") from error
 
@@ -202,7 +202,7 @@ def report(findings: Sequence[Finding]) -> str:
     uneven = sum(one.odd for one in predicted)
     lines = [
         f"{len(findings)} products: {len(predicted)} predicted, {len(findings) - len(predicted)} refused",
-        f"{pinned_ones} on pinned kernels, {uneven} with warps spread unevenly, {len(compared)} also played whole",
+        f"{pinned_ones} on pinned kernels, {uneven} with warps spread unevenly, {len(compared)} also without jumps",
     ]
     lines += [f"{sum(rule in one.violations for one in predicted)} {rule.value}" for rule in Violation]
     errors = sorted(one.error for one in compared)
@@ -225,10 +225,14 @@ def _worst(title: str, findings: Sequence[Finding], value: Callable[[Finding], f
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Try so many products; 1 if one broke a rule."""
-    parser = harness.command_line("Random products against the bound, and jumps against playing on.", 5000)
+    parser = harness.command_line("Random products against the bound, and jumps against simulating on.", 5000)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument(
-        "--whole", type=int, default=20_000, metavar="TURNS", help="play launches of so many warp turns whole too"
+        "--whole",
+        type=int,
+        default=20_000,
+        metavar="ITERATIONS",
+        help="iterations of warps up to which launches are simulated without jumps too",
     )
     chosen = parser.parse_args(arguments)
     tasks = [(chosen.seed * 1_000_000 + index, chosen.whole) for index in range(chosen.count)]

@@ -6,7 +6,9 @@ import products
 import pytest
 
 
-def test_random_products_keep_to_the_bound_and_to_what_is_played_whole(capsys: pytest.CaptureFixture[str]) -> None:
+def test_random_products_keep_to_the_bound_and_to_runs_without_jumps(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert products.main(["--count", "60", "--seed", "2", "--whole", "5000"]) == 0
     assert "60 products:" in capsys.readouterr().out
 

@@ -1,8 +1,8 @@
 """Laws that hold for any product on any board: conservation, monotonicity, scale, and never below the bound.
 
 Monotonicity is asserted where it is a theorem of the machine: the kernel and its split are pinned, the launch
-is a burst (the governor trades clock for power), and rows keep their alignment. ``full`` plays that machine and
-keeps to it up to the rounding of its events. ``sampled`` plays one SM at its share of what is common, and jumps;
+is a burst (the governor trades clock for power), and rows keep their alignment. ``full`` simulates that machine and
+keeps to it up to the rounding of its events. ``sampled`` simulates one SM at its share of what is common, and jumps;
 it is held to what it may differ from ``full`` (5 % for 95 of 100 products).
 """
 
@@ -51,7 +51,7 @@ BOARDS = ("V100-SXM2-16GB", "T4", "A100-SXM4-80GB", "RTX-3090", "H200-SXM-141GB"
 NAMES = st.sampled_from(BOARDS)
 L2 = st.sampled_from(["cold", "warm"])
 SMALL = st.integers(min_value=1, max_value=400)
-"""Sizes that ``full`` plays in some hundredths of a second."""
+"""Sizes that ``full`` simulates in some hundredths of a second."""
 LARGE = st.integers(min_value=1, max_value=20_000)
 
 

@@ -324,7 +324,7 @@ def test_a_convolution_may_be_kept_from_tensor_cores() -> None:
 
 @pytest.mark.parametrize("dtype", [Dtype.FP32, Dtype.FP16])
 @pytest.mark.parametrize("op", CONVOLUTION_OPS)
-def test_every_launch_around_a_product_is_played_in_full(op: str, dtype: Dtype) -> None:
+def test_every_launch_around_a_gemm_is_simulated_in_full(op: str, dtype: Dtype) -> None:
     convolution = Convolution(ConvolutionShape(4, 64, 28, 28, 64, 3, 3, pad=(1, 1)), dtype, op, "nchw")
     system = load_spec("v100-sxm2-16gb").system
     sampled, full = (predict(system, convolution, Options(detail=detail)) for detail in ("sampled", "full"))

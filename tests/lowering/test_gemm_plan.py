@@ -306,7 +306,7 @@ def test_batches_of_few_columns_take_about_as_long_as_traces_recorded(
         ),
     ],
 )
-def test_turns_of_sliced_kernels_wait_for_loads_that_they_issue_late(
+def test_iterations_of_sliced_kernels_wait_for_loads_that_they_issue_late(
     tile: str, m: int, n: int, k: int, recorded_us: float
 ) -> None:
     system, gemm = load_spec("A100-SXM4-40GB").system, Gemm(m, n, k, Dtype.FP32, layout="tn")
@@ -327,7 +327,7 @@ def test_each_cta_of_a_split_sgemm_goes_through_its_epilogue_before_the_next_one
     assert links_cycles == pytest.approx(4 * 8 * v100.gpu.l2.latency_cycles)
 
 
-def test_turns_of_the_smallest_sgemm_tile_on_volta_are_bound_by_latency() -> None:
+def test_iterations_of_the_smallest_sgemm_tile_on_volta_are_bound_by_latency() -> None:
     v100 = load_spec("V100-SXM2-16GB", cuda=10).system
     used = next(one for one in v100.library.kernels if "sgemm_32x32_sliced1x4" in one.printed_name("nn", Dtype.FP32))
     short, long = (

@@ -114,7 +114,7 @@ def test_a_kernel_of_one_stage_loads_a_step_and_then_uses_it() -> None:
     assert estimates[1] - estimates[0] > steps * A100.gpu.dram.latency_ns / 1e3
 
 
-def test_the_main_loop_turns_at_its_barrier() -> None:
+def test_an_iteration_ends_at_its_barrier() -> None:
     program = program_of(plan(A100.gpu, Gemm(1024, 1024, 1024, Dtype.FP16), kernel(A100, AMPERE_HGEMM)))
     loop = next(op for op in program if isinstance(op, Repeat))
     assert [isinstance(op, Barrier) for op in loop.body] == [False, False, False, True]

@@ -148,7 +148,7 @@ def test_readers_that_no_line_outlives_fetch_it_each() -> None:
     assert fetches(np.array([7]), np.zeros(1), 1.5) == 7.0
 
 
-def played_hit_fraction(footprint: int, capacity: int) -> float:
+def simulated_hit_fraction(footprint: int, capacity: int) -> float:
     """Hits of a cyclic read over a cache that replaces the oldest of some lines, after it has settled."""
     rng = random.Random(1)
     held: dict[int, int] = {}
@@ -172,9 +172,9 @@ def played_hit_fraction(footprint: int, capacity: int) -> float:
 
 
 @pytest.mark.parametrize("ratio", [1.04, 1.1, 1.25, 1.5])
-def test_the_share_that_survives_is_that_of_a_played_cache(ratio: float) -> None:
+def test_the_share_that_survives_is_that_of_a_simulated_cache(ratio: float) -> None:
     # 20 iterations of at least 520 lines: h is known to about sqrt(h / 10400) < 0.01; the closed form to 0.04
-    assert played_hit_fraction(round(500 * ratio), 500) == pytest.approx(survival_fraction(ratio, 1.0), abs=0.05)
+    assert simulated_hit_fraction(round(500 * ratio), 500) == pytest.approx(survival_fraction(ratio, 1.0), abs=0.05)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +319,7 @@ def test_sgemm_takes_stripes_of_columns_since_cuda_11_and_plain_order_before() -
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype", "kernel", "turns_at", "first"),
+    ("name", "dtype", "kernel", "stripe_length", "first"),
     [
         # cuBLAS's own kernels go along n: CTAs that share weights follow each other.
         ("a40", Dtype.FP16, "ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_64x3_tn", 8, [(0, 0), (0, 1)]),
@@ -332,17 +332,17 @@ def test_sgemm_takes_stripes_of_columns_since_cuda_11_and_plain_order_before() -
     ],
 )
 def test_stripes_lie_as_the_kernels_author_has_them(
-    name: str, dtype: Dtype, kernel: str, turns_at: int, first: list[tuple[int, int]]
+    name: str, dtype: Dtype, kernel: str, stripe_length: int, first: list[tuple[int, int]]
 ) -> None:
     # Rows of no multiple of 16 B are for kernels of narrow alignment.
     k = 1026 if kernel.endswith("align2") else 1024
     operator = Gemm(2048, 2048, k, dtype, layout="tn")
     [choice, *_] = ranked_plans(load_spec(name).system, operator, Options(kernel=kernel))
     grid = lower(choice.plan)[0].grid
-    order = [grid.coordinates(cta)[2:] for cta in range(turns_at + 1)]
+    order = [grid.coordinates(cta)[2:] for cta in range(stripe_length + 1)]
     along = first[1].index(1)
     assert order[:2] == first
-    assert [place[along] for place in order] == [*range(turns_at), 0]
+    assert [place[along] for place in order] == [*range(stripe_length), 0]
     assert order[-1][1 - along] == 1
 
 

@@ -169,7 +169,7 @@ def test_a_long_stream_runs_at_the_bandwidth_of_its_mix_of_reads_and_writes(t4: 
     ],
 )
 @pytest.mark.parametrize("warm", [False, True])
-def test_launches_are_played_on_one_sub_partition_without_loss(operator: VectorOperator, warm: bool) -> None:
+def test_launches_are_simulated_on_one_sub_partition_without_loss(operator: VectorOperator, warm: bool) -> None:
     system = load_spec("a100").system
     machine, kernel = Machine.of(system.gpu, 1410.0), vector_kernel(system, operator)
     launch = vector_plan(system.gpu, operator, kernel, warm=warm).launch

@@ -1,4 +1,4 @@
-"""A convolution on kernels: its product, and the launches before and after it."""
+"""A convolution on kernels: its GEMM, and the launches before and after it."""
 
 from __future__ import annotations
 
