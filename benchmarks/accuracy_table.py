@@ -47,11 +47,11 @@ def _key(table: Table) -> tuple[str, str, str]:
 
 def accuracy_tables(report: ValidationReport) -> str:
     """All figures as Markdown: a table of products, one of other operators, speedups, and kernels chosen."""
-    figures_of_all = report.as_dict()
-    products = [table for table in figures_of_all["tables"] if table["op"] in GEMM_OPS]
-    others = [table for table in figures_of_all["tables"] if table["op"] not in GEMM_OPS]
+    metrics_of_all = report.as_dict()
+    products = [table for table in metrics_of_all["tables"] if table["op"] in GEMM_OPS]
+    others = [table for table in metrics_of_all["tables"] if table["op"] not in GEMM_OPS]
     tables = [_products(products), *([_by_operator(others)] if others else [])]
-    return "\n".join([*tables, *_sentences(figures_of_all)])
+    return "\n".join([*tables, *_sentences(metrics_of_all)])
 
 
 def _products(tables: list[dict[str, Any]]) -> str:

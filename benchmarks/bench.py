@@ -2,7 +2,7 @@
 
     python benchmarks/bench.py [--shapes N] [--record] [MEASURED.csv]
 
-Writes benchmarks/results/bench.json and prints each figure beside ``benchmarks/baseline.json``. Every part is a script
+Writes benchmarks/results/bench.json and prints each metric beside ``benchmarks/baseline.json``. Every part is a script
 and runs in a process of its own, without and with the compiled simulator. A part in which something got slower is
 measured again; exit status 1 if it is slower both times, or if a result depends on how it was computed.
 """
@@ -37,7 +37,7 @@ class Part:
     compiled: bool = False
 
     def measure(self, cache: str) -> Measured:
-        """Run the script; its figures, named after the simulator.
+        """Run the script; its metrics, named after the simulator.
 
         Args:
             cache: Folder for the machine code of the compiled simulator.
@@ -50,7 +50,7 @@ class Part:
             sys.exit(f"bench: {self.script} ended with status {done.returncode}")
         measured = Measured.of_json(done.stdout)
         prefix = "compiled: " if self.compiled else ""
-        return replace(measured, figures=tuple(replace(one, name=prefix + one.name) for one in measured.figures))
+        return replace(measured, metrics=tuple(replace(one, name=prefix + one.name) for one in measured.metrics))
 
 
 def main() -> int:
@@ -61,15 +61,15 @@ def main() -> int:
     baseline: dict[str, float] = json.loads(BASELINE.read_bytes())["costs"] if BASELINE.exists() else {}
     with tempfile.TemporaryDirectory() as cache:
         measured = [measure(part, cache, {} if asked.record else baseline) for part in parts(asked)]
-    figures = [figure for one in measured for figure in one.figures]
+    metrics = [metric for one in measured for metric in one.metrics]
     sweeps = [one.results for one in measured if one.results is not None]
-    record = {one.name: {"value": one.value, "unit": one.unit, "cost": one.cost} for one in figures}
+    record = {one.name: {"value": one.value, "unit": one.unit, "cost": one.cost} for one in metrics}
     write(BENCH_RESULTS, {**where, "sweeps": [asdict(one) for one in sweeps], "figures": record})
-    comparisons = compared(figures, baseline)
+    comparisons = compared(metrics, baseline)
     comparison_table(f"gpusim on {describe(where['machine'])}", comparisons).show()
     wrong = differ(sweeps)
     if asked.record:
-        write(BASELINE, {**where, "costs": costs(figures)})
+        write(BASELINE, {**where, "costs": costs(metrics)})
     return int(wrong or (not asked.record and any(one.slower for one in comparisons)))
 
 
@@ -96,10 +96,10 @@ def parts(asked: argparse.Namespace) -> list[Part]:
 def measure(part: Part, cache: str, baseline: Mapping[str, float]) -> Measured:
     """Measure a part, once more if something got slower."""
     measured = part.measure(cache)
-    if not any(one.slower for one in compared(measured.figures, baseline)):
+    if not any(one.slower for one in compared(measured.metrics, baseline)):
         return measured
     print("bench: slower than the baseline; measuring it again", file=sys.stderr)
-    return replace(measured, figures=better_of(measured.figures, part.measure(cache).figures))
+    return replace(measured, metrics=better_of(measured.metrics, part.measure(cache).metrics))
 
 
 def differ(sweeps: list[Results]) -> bool:

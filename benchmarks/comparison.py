@@ -1,6 +1,6 @@
 """Figures of a benchmark, and their comparison with a baseline.
 
-A figure is compared by its cost, which does not depend on how fast or how busy the machine is: CPU time in calibration
+A metric is compared by its cost, which does not depend on how fast or how busy the machine is: CPU time in calibration
 loops, bytes, or a ratio of two times. Wall times and rates that depend on the machine are printed only.
 """
 
@@ -20,7 +20,7 @@ differed by 4 to 18 %, and a load of 11 from one of 5 by up to 18 %, as other pr
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Metric:
     """One result of a benchmark."""
 
     name: str
@@ -33,7 +33,7 @@ class Figure:
     def text(self) -> str:
         """The value with three digits, and its unit.
 
-        >>> Figure("rate", 1234.5, "shapes/s").text, Figure("time", 0.01234, "ms").text
+        >>> Metric("rate", 1234.5, "shapes/s").text, Metric("time", 0.01234, "ms").text
         ('1,234 shapes/s', '0.0123 ms')
         """
         digits = f"{self.value:,.0f}" if abs(self.value) >= 1000 else f"{self.value:.3g}"
@@ -56,7 +56,7 @@ class Results:
 class Measured:
     """What one script of the benchmark prints, as JSON."""
 
-    figures: tuple[Figure, ...]
+    metrics: tuple[Metric, ...]
     results: Results | None = None
 
     def json(self) -> str:
@@ -72,18 +72,18 @@ _MEASURED = TypeAdapter(Measured)
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A figure beside the baseline."""
+    """A metric beside the baseline."""
 
-    figure: Figure
+    metric: Metric
     baseline_cost: float | None
-    """None: the baseline has no such figure."""
+    """None: the baseline has no such metric."""
 
     @property
     def change(self) -> float | None:
         """Relative change of the cost since the baseline; None where one of them is unknown."""
-        if self.figure.cost is None or self.baseline_cost is None:
+        if self.metric.cost is None or self.baseline_cost is None:
             return None
-        return self.figure.cost / self.baseline_cost - 1
+        return self.metric.cost / self.baseline_cost - 1
 
     @property
     def slower(self) -> bool:
@@ -91,38 +91,38 @@ class Comparison:
         return self.change is not None and self.change > TOLERANCE
 
 
-def compared(figures: Iterable[Figure], baseline: Mapping[str, float]) -> list[Comparison]:
-    """Each figure beside its cost in a baseline."""
-    return [Comparison(figure, baseline.get(figure.name)) for figure in figures]
+def compared(metrics: Iterable[Metric], baseline: Mapping[str, float]) -> list[Comparison]:
+    """Each metric beside its cost in a baseline."""
+    return [Comparison(metric, baseline.get(metric.name)) for metric in metrics]
 
 
-def better_of(first: Iterable[Figure], second: Iterable[Figure]) -> tuple[Figure, ...]:
-    """The cheaper of two measurements of each figure.
+def better_of(first: Iterable[Metric], second: Iterable[Metric]) -> tuple[Metric, ...]:
+    """The cheaper of two measurements of each metric.
 
     Noise makes one of two measurements slow, a regression both.
     """
-    return tuple(min(pair, key=lambda figure: figure.cost or 0.0) for pair in zip(first, second, strict=True))
+    return tuple(min(pair, key=lambda metric: metric.cost or 0.0) for pair in zip(first, second, strict=True))
 
 
-def costs(figures: Iterable[Figure]) -> dict[str, float]:
+def costs(metrics: Iterable[Metric]) -> dict[str, float]:
     """What a baseline holds: the cost by name."""
-    return {figure.name: figure.cost for figure in figures if figure.cost is not None}
+    return {metric.name: metric.cost for metric in metrics if metric.cost is not None}
 
 
 def comparison_table(title: str, comparisons: Iterable[Comparison]) -> TextTable:
     """Figure, value, cost now and in the baseline, change."""
     rows = tuple(
         (
-            one.figure.name,
-            one.figure.text,
-            _digits(one.figure.cost),
+            one.metric.name,
+            one.metric.text,
+            _digits(one.metric.cost),
             _digits(one.baseline_cost),
             "" if one.change is None else f"{100 * one.change:+.0f} %",
             "slower" if one.slower else "",
         )
         for one in comparisons
     )
-    return TextTable(title, ("figure", ">value", ">cost", ">baseline", ">change", "verdict"), rows)
+    return TextTable(title, ("metric", ">value", ">cost", ">baseline", ">change", "verdict"), rows)
 
 
 def _digits(value: float | None) -> str:

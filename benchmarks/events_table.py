@@ -74,7 +74,7 @@ def closed_form_readings_us(scored: Sequence[Scored]) -> Iterator[float]:
 
 
 def _streamed_cycles(machine: Machine, launch: Launch, totals: Totals) -> float:
-    """Of a launch that streams its operands through L2: the busiest resource, and the latency of one access."""
+    """Cycles of a launch that streams its operands through L2: the busiest resource, and the latency of one access."""
     moved = totals.traffic
     written_bytes = totals.l2_bytes - moved.l2_read_bytes
     parts = machine.sm_count * machine.sub_partitions

@@ -1,4 +1,4 @@
-"""Speed of predictions in one process, after imports; figures as JSON on standard output.
+"""Speed of predictions in one process, after imports; metrics as JSON on standard output.
 
     python benchmarks/speed.py [MEASURED.csv]
 
@@ -16,7 +16,7 @@ from itertools import product
 from pathlib import Path
 
 from calibration import MANY, Timing, cpu_seconds, loop_seconds, timed, warm_up
-from comparison import Figure, Measured
+from comparison import Measured, Metric
 
 from gpusim.evidence.measured import read_measured
 from gpusim.execution.cases import Case
@@ -44,7 +44,7 @@ WARM_REPEATS = 5
 
 
 def main() -> None:
-    """Measure, and print the figures."""
+    """Measure, and print the metrics."""
     parser = argparse.ArgumentParser(description="How fast the predictions are.")
     parser.add_argument("measured", nargs="?", type=Path, help="measured CSV whose shapes to predict, too")
     path = parser.parse_args().measured
@@ -53,15 +53,15 @@ def main() -> None:
     system = load_spec(BOARD).system
     _ = predict(system, cube(1000)), predict(system, cube(250), Options(detail="full"))  # compiles what is compiled
     layers = [Gemm(m, n, k, Dtype.BF16) for m, (n, k) in product(TOKENS, LAYERS)]
-    figures = (
-        Figure("loading a board's spec", 1e3 * loading.seconds, "ms", loading.loops),
+    metrics = (
+        Metric("loading a board's spec", 1e3 * loading.seconds, "ms", loading.loops),
         *one_gemm(system, layers, "language-model shapes"),
         *(one_gemm(system, shapes_of(path), path.stem) if path else ()),
         *flatness(system),
         *(full(system, size) for size in FULL),
         *whole_model(system),
     )
-    print(Measured(figures).json())
+    print(Measured(metrics).json())
 
 
 def shapes_of(path: Path) -> list[Gemm]:
@@ -69,7 +69,7 @@ def shapes_of(path: Path) -> list[Gemm]:
     return [row.operator for row in read_measured(path) if isinstance(row.operator, Gemm)]
 
 
-def one_gemm(system: System, gemms: Sequence[Gemm], source: str) -> list[Figure]:
+def one_gemm(system: System, gemms: Sequence[Gemm], source: str) -> list[Metric]:
     """Times of single predictions, and the share of the ranking in them."""
     seconds, loops = [], []
     for number, gemm in enumerate(gemms):
@@ -82,19 +82,19 @@ def one_gemm(system: System, gemms: Sequence[Gemm], source: str) -> list[Figure]
     *_, ninth_decile = statistics.quantiles(seconds, n=10)
     values = {"median": statistics.median(seconds), "90 % below": ninth_decile}
     return [
-        *(Figure(f"one GEMM, {which}: {source}", 1e3 * one, "ms", one / loop) for which, one in values.items()),
-        Figure(f"one GEMM, slowest: {source}", 1e3 * max(seconds), "ms"),
-        Figure(f"share of the ranking: {source}", 100 * ranking / sum(seconds), "%"),
+        *(Metric(f"one GEMM, {which}: {source}", 1e3 * one, "ms", one / loop) for which, one in values.items()),
+        Metric(f"one GEMM, slowest: {source}", 1e3 * max(seconds), "ms"),
+        Metric(f"share of the ranking: {source}", 100 * ranking / sum(seconds), "%"),
     ]
 
 
-def flatness(system: System) -> list[Figure]:
+def flatness(system: System) -> list[Metric]:
     """Whether the time of a prediction grows with the size."""
     times = {size: time_of_cubes(system, size) for size in (SMALL, MIDDLE, HUGE)}
     ratio = times[HUGE].loops / times[MIDDLE].loops
     return [
-        *(Figure(f"one GEMM, {size} cubed", 1e3 * one.seconds, "ms", one.loops) for size, one in times.items()),
-        Figure(f"{HUGE} cubed over {MIDDLE} cubed", ratio, "", ratio),
+        *(Metric(f"one GEMM, {size} cubed", 1e3 * one.seconds, "ms", one.loops) for size, one in times.items()),
+        Metric(f"{HUGE} cubed over {MIDDLE} cubed", ratio, "", ratio),
     ]
 
 
@@ -103,14 +103,14 @@ def time_of_cubes(system: System, size: int) -> Timing:
     return timed(lambda repeat: predict(system, cube(size, size + 64 * repeat)))
 
 
-def full(system: System, size: int) -> Figure:
+def full(system: System, size: int) -> Metric:
     """Simulation of every CTA on every SM, in k-steps of a CTA a second."""
     steps = k_steps(system, cube(size))
     timing = timed(lambda _: predict(system, cube(size), Options(detail="full")), FULL[size], MANY)
-    return Figure(f"full, {size} cubed", steps / timing.seconds, "k-steps/s", timing.loops / steps)
+    return Metric(f"full, {size} cubed", steps / timing.seconds, "k-steps/s", timing.loops / steps)
 
 
-def whole_model(system: System) -> list[Figure]:
+def whole_model(system: System) -> list[Metric]:
     """A training step of BERT large, with no launch known and with all of them known."""
     step = ModelWorkload("bert_large", Policy(precision="amp-fp16"), sizes={"batch": 8, "seq_len": 512})
     case = Case(system, step)
@@ -118,8 +118,8 @@ def whole_model(system: System) -> list[Figure]:
     cold = cpu_seconds(lambda: predict_one(case))
     warm = timed(lambda _: predict_one(case), WARM_REPEATS)
     return [
-        Figure("training step of BERT large, no launch known", cold, "s", 2 * cold / (loop + loop_seconds())),
-        Figure("training step of BERT large, all launches known", warm.seconds, "s", warm.loops),
+        Metric("training step of BERT large, no launch known", cold, "s", 2 * cold / (loop + loop_seconds())),
+        Metric("training step of BERT large, all launches known", warm.seconds, "s", warm.loops),
     ]
 
 

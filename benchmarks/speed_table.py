@@ -1,11 +1,11 @@
-"""The README's table of how fast gpusim is, from the figures of the last benchmark."""
+"""The README's table of how fast gpusim is, from the metrics of the last benchmark."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from comparison import Figure
+from comparison import Metric
 from provenance import describe
 
 ROWS = {
@@ -26,7 +26,7 @@ ROWS = {
     ),
     "the same with `--precision tf32`": "gpusim model bert_large in TF32, CPU time",
 }
-"""Row of the table -> what the name of its figure begins with."""
+"""Row of the table -> what the name of its metric begins with."""
 ELSEWHERE = """\
 Others, by their own figures: LLMCompass simulates GPT-3 175B on four A100s within 16 minutes, 26,400 rounds of its
 search for a mapping included ([ISCA 2024](https://arxiv.org/abs/2312.03134)); cycle-level simulation with Accel-Sim
@@ -36,18 +36,18 @@ takes more than five days for some workloads ([CAMS 2024](https://arxiv.org/abs/
 
 def speed_table(report: Mapping[str, Any]) -> str:
     """Figures of both drivers, other programs, and what it was measured on."""
-    figures = {name: Figure(name, one["value"], one["unit"]) for name, one in report["figures"].items()}
+    metrics = {name: Metric(name, one["value"], one["unit"]) for name, one in report["figures"].items()}
     modes = {"": "SimPy", "compiled: ": "compiled"}
-    shown = [mode for mode in modes if any(name.startswith(mode) for name in figures)]
+    shown = [mode for mode in modes if any(name.startswith(mode) for name in metrics)]
     lines = [" | ".join(("", "", *(modes[mode] for mode in shown), "")).strip(), "|---" + "|---:" * len(shown) + "|"]
     for title, prefix in ROWS.items():
-        cells = [_last(figures, mode + prefix) for mode in shown]
+        cells = [_last(metrics, mode + prefix) for mode in shown]
         if any(cells):
             lines.append(" | ".join(("", title, *cells, "")).strip())
     when = f"Measured on {report['date']} at {report['commit']}: {describe(report['machine'])}."
     return "\n".join([*lines, "", ELSEWHERE, when, ""])
 
 
-def _last(figures: Mapping[str, Figure], prefix: str) -> str:
-    """The last figure of that name: of a measured table's shapes, where there is one."""
-    return next((figures[name].text for name in reversed(list(figures)) if name.startswith(prefix)), "")
+def _last(metrics: Mapping[str, Metric], prefix: str) -> str:
+    """The last metric of that name: of a measured table's shapes, where there is one."""
+    return next((metrics[name].text for name in reversed(list(metrics)) if name.startswith(prefix)), "")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 
 from calibration import loop_seconds, warm_up
-from comparison import Figure, Measured
+from comparison import Measured, Metric
 from provenance import ROOT
 
 GPUSIM = (sys.executable, "-m", "gpusim")
@@ -23,18 +23,18 @@ STEPS = {
     "gpusim model bert_large in TF32": ((*STEP, "tf32"), 3),
 }
 COMMANDS = {"start of gpusim gemm": (GEMM, 5), **STEPS}
-"""Name of the figures -> arguments, and how often they are run; a single product does not load compiled simulation."""
+"""Name of the metrics -> arguments, and how often they are run; a single product does not load compiled simulation."""
 
 
 def main() -> None:
-    """Run each a few times, and print the figures."""
+    """Run each a few times, and print the metrics."""
     warm_up()
     commands = STEPS if os.environ.get("GPUSIM_COMPILED") == "1" else COMMANDS
-    figures = [one for name, (arguments, runs) in commands.items() for one in timed(name, arguments, runs)]
-    print(Measured(tuple(figures)).json())
+    metrics = [one for name, (arguments, runs) in commands.items() for one in timed(name, arguments, runs)]
+    print(Measured(tuple(metrics)).json())
 
 
-def timed(name: str, arguments: Sequence[str], runs: int) -> tuple[Figure, Figure]:
+def timed(name: str, arguments: Sequence[str], runs: int) -> tuple[Metric, Metric]:
     """Wall time and CPU time of a command: medians, after a run that leaves byte code, as an installation does."""
     loops, wall, cpu = [loop_seconds()], [], []
     with tempfile.TemporaryDirectory() as byte_code:
@@ -47,8 +47,8 @@ def timed(name: str, arguments: Sequence[str], runs: int) -> tuple[Figure, Figur
             loops.append(loop_seconds())
     used = statistics.median(cpu)
     return (
-        Figure(f"{name}, wall time", 1e3 * statistics.median(wall), "ms"),
-        Figure(f"{name}, CPU time", 1e3 * used, "ms", used / statistics.median(loops)),
+        Metric(f"{name}, wall time", 1e3 * statistics.median(wall), "ms"),
+        Metric(f"{name}, CPU time", 1e3 * used, "ms", used / statistics.median(loops)),
     )
 
 

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from calibration import loop_seconds, warm_up
-from comparison import Figure, Measured, Results
+from comparison import Measured, Metric, Results
 from shapes import DTYPES, random_shapes
 
 from gpusim.execution.cases import Case, OperatorCase, OperatorWorkload
@@ -50,7 +50,7 @@ class Swept:
 
 
 def main() -> None:
-    """Sweep, compare, and print the figures."""
+    """Sweep, compare, and print the metrics."""
     parser = argparse.ArgumentParser(description="How fast a sweep is.")
     parser.add_argument("--shapes", type=int, default=10_000)
     parser.add_argument("--jobs", type=int, default=2)
@@ -67,8 +67,8 @@ def main() -> None:
     loops += [loop_seconds() for _ in range(LOOPS)]
     differing = sum(swept.sample[number] != whole(predict_one(cases[number])) for number in sampled)
     sha256 = hashlib.sha256(json.dumps(swept.kernel_times_us).encode()).hexdigest()
-    figures = figures_of(swept, statistics.median(loops), memory, asked.jobs)
-    print(Measured(figures, Results(len(sampled), differing, sha256)).json())
+    metrics = metrics_of(swept, statistics.median(loops), memory, asked.jobs)
+    print(Measured(metrics, Results(len(sampled), differing, sha256)).json())
 
 
 def run(cases: Sequence[OperatorCase], service: Service, sampled: Sequence[int]) -> Swept:
@@ -96,16 +96,16 @@ def whole(result: Result | None) -> bytes:
     return b"" if result is None else json.dumps(result.as_dict()).encode()
 
 
-def figures_of(swept: Swept, loop: float, memory: Mapping[str, int], jobs: int) -> tuple[Figure, ...]:
+def metrics_of(swept: Swept, loop: float, memory: Mapping[str, int], jobs: int) -> tuple[Metric, ...]:
     """Rate, CPU time a shape, and memory."""
     shapes = len(swept.kernel_times_us)
     of = f"{shapes:,} shapes"
     each = swept.cpu_seconds / shapes
     return (
-        Figure(f"sweep, {jobs} workers: {of}", shapes / swept.wall_seconds, "shapes/s"),
-        Figure(f"sweep, CPU time of a shape: {of}", 1e3 * each, "ms", each / loop),
+        Metric(f"sweep, {jobs} workers: {of}", shapes / swept.wall_seconds, "shapes/s"),
+        Metric(f"sweep, CPU time of a shape: {of}", 1e3 * each, "ms", each / loop),
         *(
-            Figure(f"sweep, peak memory of the {who}: {of}", size / MIB, "MiB", size / MIB)
+            Metric(f"sweep, peak memory of the {who}: {of}", size / MIB, "MiB", size / MIB)
             for who, size in memory.items()
         ),
     )

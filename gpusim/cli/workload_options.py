@@ -85,6 +85,8 @@ def workload_of(
 
 def variant_of(arch: str, spec: SpecOptions) -> GpuVariant:
     """A GPU with the values that options replace."""
+    from gpusim.studies.workload import GpuVariant
+
     given = spec.named()
     return GpuVariant(arch, given["overrides"], given["cuda"], tuple(given["arch_path"]))
 

@@ -22,7 +22,7 @@ import sections
 import shapes
 import shared_values
 import traces_table
-from comparison import Figure, Measured, Results, compared, costs
+from comparison import Measured, Metric, Results, compared, costs
 
 from gpusim.studies.validation.report import ValidationReport, validate
 
@@ -49,33 +49,33 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     return machine
 
 
-def figure(machine: Machine, seconds: float) -> Figure:
+def metric(machine: Machine, seconds: float) -> Metric:
     """The cost of a program that takes so long on a machine at full speed."""
     timing = calibration.timed(lambda _: machine.work(seconds))
-    return Figure("a prediction", 1e3 * timing.seconds, "ms", timing.loops)
+    return Metric("a prediction", 1e3 * timing.seconds, "ms", timing.loops)
 
 
-def slower(now: Figure, before: Figure) -> bool:
+def slower(now: Metric, before: Metric) -> bool:
     (one,) = compared([now], costs([before]))
     return one.slower
 
 
 def test_a_program_slower_than_the_tolerance_is_reported(machine: Machine) -> None:
-    before = figure(machine, 0.005)
-    assert slower(figure(machine, 0.005 * (1.01 + comparison.TOLERANCE)), before)
-    assert not slower(figure(machine, 0.005 * (0.99 + comparison.TOLERANCE)), before)
+    before = metric(machine, 0.005)
+    assert slower(metric(machine, 0.005 * (1.01 + comparison.TOLERANCE)), before)
+    assert not slower(metric(machine, 0.005 * (0.99 + comparison.TOLERANCE)), before)
 
 
 def test_a_machine_half_as_fast_is_not_reported(machine: Machine) -> None:
-    before = figure(machine, 0.005)
+    before = metric(machine, 0.005)
     machine.slowness = 2.0
-    after = figure(machine, 0.005)
+    after = metric(machine, 0.005)
     assert after.value == pytest.approx(2 * before.value)
     assert not slower(after, before)
 
 
 def test_a_machine_that_becomes_slower_while_it_measures_is_not_reported(machine: Machine) -> None:
-    before = figure(machine, 0.005)
+    before = metric(machine, 0.005)
 
     def work(repeat: int) -> float:
         machine.slowness = 1.0 + repeat
@@ -86,7 +86,7 @@ def test_a_machine_that_becomes_slower_while_it_measures_is_not_reported(machine
 
 
 def test_figures_without_a_cost_or_a_baseline_are_shown_and_not_compared() -> None:
-    rows = compared([Figure("rate", 250.0, "shapes/s"), Figure("new", 1.0, "ms", 9.0)], {"rate": 1.0, "gone": 1.0})
+    rows = compared([Metric("rate", 250.0, "shapes/s"), Metric("new", 1.0, "ms", 9.0)], {"rate": 1.0, "gone": 1.0})
     assert [(one.change, one.slower) for one in rows] == [(None, False), (None, False)]
     assert [row[0] for row in comparison.comparison_table("", rows).rows] == ["rate", "new"]
 
@@ -102,7 +102,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
 
         def measure(part: bench.Part, _cache: str) -> Measured:
             if part.script == "speed.py":
-                return Measured((Figure("a prediction", 5.0, "ms", next(cost_of)),))
+                return Measured((Metric("a prediction", 5.0, "ms", next(cost_of)),))
             return Measured((), Results(9, differing, sha256[part.compiled]))
 
         monkeypatch.setattr(sys, "argv", ["bench.py", *options])
