@@ -18,6 +18,7 @@ README = ROOT / "README.md"
 SPEED_PAGE = ROOT / "docs" / "speed.md"
 ACCURACY_PAGE = ROOT / "docs" / "accuracy.md"
 MODEL_PAGE = ROOT / "docs" / "model.md"
+PARITY_PICTURE = ROOT / "docs" / "predicted_against_measured.png"
 BENCH_RESULTS = ROOT / "benchmarks" / "results" / "bench.json"
 """What `make bench` writes."""
 CALIBRATIONS = ROOT / "experiments" / "calibration"
@@ -28,7 +29,9 @@ CPUINFO = Path("/proc/cpuinfo")
 def commit() -> str:
     """The commit that is checked out, and whether files without generated tables were changed since."""
     short = git("rev-parse", "--short=12", "HEAD").strip()
-    generated = (f":!{page.relative_to(ROOT)}" for page in (README, ACCURACY_PAGE, MODEL_PAGE, SPEED_PAGE))
+    generated = (
+        f":!{page.relative_to(ROOT)}" for page in (README, ACCURACY_PAGE, MODEL_PAGE, SPEED_PAGE, PARITY_PICTURE)
+    )
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", *generated)
     return f"commit {short}" + (" with uncommitted changes" if changed else "")
 

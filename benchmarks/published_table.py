@@ -17,7 +17,7 @@ HEADINGS = "| GPU | type | figures | mean error | median | bias |\n|---|---|---:
 
 def validated_figures(file: Path) -> ValidationReport:
     """Predictions of all figures."""
-    return validate([file], service=Service(available_cores()))
+    return validate([file], service=Service(available_cores(), cache=True))
 
 
 def published_summary(report: ValidationReport) -> str:

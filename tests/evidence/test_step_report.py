@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import models_table
 import pytest
 
+from gpusim.evidence.end_to_end import StepRow
 from gpusim.report.step_validation_tables import step_validation_tables
-from gpusim.studies.validation.step_report import scaling_errors
+from gpusim.step.model import ModelResult
+from gpusim.studies.validation.step_report import STEP_TIMES, EndToEndReport, ScoredStep, scaling_errors
 
 SCALED = [
     {"gpus": gpus, "points": points, "input_bound": bound}
@@ -27,6 +31,28 @@ def test_errors_of_scaling_are_stated_for_eight_gpus_and_without_what_input_bind
     assert scaling_errors([]) == {}
 
 
+def step(file: str, row_id: str, unit: str, error: float) -> ScoredStep:
+    """A step that is predicted so much above its measured throughput or time."""
+    row = StepRow(file, 2, row_id, "t4", 1, "net", "train", "fp32", 8, 100.0, unit)
+    predicted = 100.0 * (1 + error)
+    of_step = SimpleNamespace(idle_fraction=0.0, clock_mhz=1000.0)
+    result = SimpleNamespace(step_ms=predicted, throughput=predicted, step=of_step, memory_gib=1.0)
+    return ScoredStep(row, ((1.0, cast("ModelResult", result)),))
+
+
+def test_the_page_leads_with_the_rows_to_which_no_host_was_fitted() -> None:
+    timed = EndToEndReport((step("a.csv", "a2", STEP_TIMES, 0.1),), (), {"a.csv": "0" * 64})
+    halves = EndToEndReport(
+        (step("b.csv", "b1", "img/s", 0.2), step("b.csv", "b2", "img/s", 0.4)), (), {"b.csv": "1" * 64}
+    )
+    table = models_table.models_tables({Path("a.csv"): timed, Path("b.csv"): halves})
+    assert [line.split(" | ")[:5] for line in table.splitlines()[2:] if line] == [
+        ["| a", "fitted to none of the rows", "all", "1", "10.0 %"],
+        ["| b", "fitted to none of the rows", "all", "1", "20.0 %"],
+        ["| b", "fitted to half of the rows", "all", "2", "30.0 %"],
+    ]
+
+
 def test_the_report_prints_speedups_and_scaling_with_their_errors() -> None:
     metrics = {"rows": 4, "predicted": 4, "skipped": 0, "mape": 5.0, "median_ape": 4.0, "p90_ape": 9.0, "bias": 1.0}
     pair = {"model": "net", "gpu_a": "v100", "gpu_b": "a100", "precision_a": "fp32", "precision_b": "tf32", "batch": 8}
@@ -43,8 +69,6 @@ def test_the_report_prints_speedups_and_scaling_with_their_errors() -> None:
     text = "\n".join(map(str, step_validation_tables(report, more=False)))
     assert "median error 3.0 %, largest 12.0" in text
     assert "'eight GPUs, not input-bound', '2', '2.0', '3.0'" in text
-    table = {"sha256": "0" * 64}
-    summary = models_table.models_summary({Path("runs.csv"): {**report, "tables": [table]}})
-    speedup, scaled = summary.strip().split("\n\n")[1:]
-    assert speedup.endswith("(runs, 3 pairs): median error 3.0 %, largest 12.0 %.")
+    speedup, scaled = models_table.model_sentences("runs", report)
+    assert speedup.endswith("(runs, 3 pairs): median error 3.0 %, largest 12.0 %.\n")
     assert "eight GPUs (3) 3.3 and 6.0; eight GPUs, not input-bound (2) 2.0 and 3.0" in scaled

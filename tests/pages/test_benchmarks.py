@@ -21,10 +21,12 @@ import readme
 import sections
 import shapes
 import shared_values
+import summary
 import traces_table
 from comparison import Measured, Metric, Results, compared, costs
 
 from gpusim.studies.validation.report import ValidationReport, validate
+from gpusim.studies.validation.step_report import EndToEndReport
 
 LOOP_SECONDS = 0.02
 
@@ -313,6 +315,21 @@ def test_closed_forms_are_near_the_simulation_and_rooflines_are_below(three_kind
         ["| convolutions", "1"],
         ["| elementwise, softmax, layer norm", "2"],
     ]
+
+
+def test_the_readme_has_a_line_for_each_kind_of_prediction(three_kinds: ValidationReport, tmp_path: Path) -> None:
+    files = [tmp_path / "one.json", tmp_path / "two.json"]
+    for path, rows, mape in zip(files, (100, 300), (4.0, 8.0), strict=True):
+        groups = [{"kind": kind, "name": "all", "rows": rows, "mape": mape} for kind in ("source", "board")]
+        path.write_text(json.dumps({"without": groups}), encoding="utf-8")
+    lines = summary.summary(three_kinds, [EndToEndReport((), (), {})], files).splitlines()[2:]
+    assert [line.split(" | ")[0] for line in lines[:3]] == [
+        "| GEMMs, 1 GPU",
+        "| convolutions, 1 GPU",
+        "| memory-bound operators, 1 GPU",
+    ]
+    assert lines[3].startswith("| steps of whole models, to which no host time was fitted | 0 |")
+    assert lines[4] == "| GEMMs on a GPU that the fit left out | 400 | 7.0 % |  |  |"
 
 
 def test_published_figures_are_a_table_and_a_sentence(tmp_path: Path) -> None:
