@@ -89,7 +89,8 @@ def kernels() -> str:
 
     def drawn(layer: str, index: int, point: Point) -> str:
         result = products(layer, point)[index]
-        return percent(result.dram_bytes / result.time_us / 1e3 / point.dram / shipped().dram.peak_bandwidth_gb_per_s)
+        peak_gb_per_s = point.dram * shipped().dram.peak_bandwidth_gb_per_s
+        return percent(result.counters.dram_bytes / result.time_us / 1e3 / peak_gb_per_s)
 
     return product_table({f"{dram:g}x": Point(dram) for dram in DRAM}, drawn)
 
@@ -114,7 +115,7 @@ def product_table(points: Mapping[str, Point], figure: Callable[[str, int, Point
 
     def cell(layer: str, index: int, point: Point) -> str:
         result = products(layer, point)[index]
-        split = f" K/{result.split_k}" if result.split_k > 1 else ""
+        split = f" K/{result.launch.split_k}" if result.launch.split_k > 1 else ""
         return f"{tokens_of_tile(result)}{split}, {result.bottleneck}, {figure(layer, index, point)}"
 
     rows = [
@@ -143,7 +144,8 @@ def copies_in_l2() -> str:
     l2 = shipped().l2
     layer, capacity = LAYERS[0], CAPACITIES[-1]
     size_mib, index, label = max((size, index, label) for index, (label, size) in enumerate(weights_mib(layer).items()))
-    cold, warm = (products(layer, Point(capacity=capacity, l2=state))[index].dram_bytes for state in ("cold", "warm"))
+    points = [Point(capacity=capacity, l2=state) for state in ("cold", "warm")]
+    cold, warm = (products(layer, point)[index].counters.dram_bytes for point in points)
     copy_mib = capacity * l2.capacity_mib / l2.partitions
     rows = [
         [f"weights of {label} of 7B", f"{size_mib:.0f} MiB"],

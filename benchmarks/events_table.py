@@ -69,7 +69,7 @@ def closed_form_readings_us(scored: Sequence[Scored]) -> Iterator[float]:
     for index, item in enumerate(scored):
         measured, case = systems[item.row.gpu, item.row.cuda], cases[index]
         chosen = rank(case.system, case.workload.operator, case.workload.options).candidates[0]
-        time_us = closed_form_us(case.system, chosen, item.result.clock_mhz)
+        time_us = closed_form_us(case.system, chosen, item.result.timing.clock_mhz)
         yield reading_us(time_us, item.row, measured, item.result.second_kernels)
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from gpusim.errors import DefectError, InputError
-from gpusim.prediction.assembly import identity
+from gpusim.prediction.assembly import operator_columns
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
 from gpusim.prediction.ranked import Ranked
@@ -88,13 +88,13 @@ class OperatorWorkload:
     def identity(self, system: System) -> dict[str, Any]:
         """What a result on a system repeats of the case."""
         options = {name: getattr(self.options, name) for name in ("detail", "l2", "load", "operands")}
-        return {"arch": system.gpu.name, **identity(self.operator), **options}
+        return {"arch": system.gpu.name, **asdict(operator_columns(self.operator)), **options}
 
     def __str__(self) -> str:
-        known = identity(self.operator)
-        names = ("batch", "m", "n", "k") if known["batch"] > 1 else ("m", "n", "k")
-        sizes = "x".join(str(known[name]) for name in names if known[name])
-        return f"{known['op']}:{sizes}:{known['dtype']}"
+        columns = operator_columns(self.operator)
+        batch = (columns.batch,) if columns.batch > 1 else ()
+        sizes = "x".join(str(size) for size in (*batch, columns.m, columns.n, columns.k) if size)
+        return f"{columns.op}:{sizes}:{columns.dtype}"
 
 
 Workload_co = TypeVar("Workload_co", bound=Predictable[Any], covariant=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Generic
 
 from pydantic import TypeAdapter
@@ -18,7 +18,7 @@ from gpusim.execution.cases import CaseResult, Kept, OperatorCase
 from gpusim.execution.journal import Journal, key_of
 from gpusim.execution.service import Service
 from gpusim.execution.sweep import SweepSize, sweep_numbered, whole
-from gpusim.prediction.results import Result
+from gpusim.prediction.results import Result, field_kinds
 from gpusim.system import System
 
 MISSING = -1
@@ -37,7 +37,7 @@ class ResultForm(Generic[Kept]):
     """How the journal writes it."""
 
 
-WHOLE = ResultForm(whole, tuple(item.name for item in fields(Result)), TypeAdapter(CaseResult[Result]))
+WHOLE = ResultForm(whole, tuple(field_kinds()), TypeAdapter(CaseResult[Result]))
 """The form that keeps the whole result."""
 
 

@@ -19,19 +19,31 @@ from collections.abc import Mapping, Sequence
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.lowering.totals import Totals
+from gpusim.prediction.results import Utilization
+from gpusim.prediction.timing import Timed
 from gpusim.sim.outcome import LaunchOutcome
+from gpusim.units import us_of_cycles
 
 WHOLE_GPU = ("l2", "dram")
 """Resources that all SMs have in common."""
 
 
-def busy_fractions(outcomes: Sequence[LaunchOutcome]) -> dict[str, float]:
-    """Share of the cycles in which each resource works, on the SM with the most CTAs."""
-    return _fractions(outcomes, [outcome.busy_cycles for outcome in outcomes])
+def utilization(gpu: Gpu, timed: Timed) -> Utilization:
+    """What takes the time of a run."""
+    outcomes, time_us, bounds = timed.outcomes, timed.kernel_time_us, timed.bounds_us
+    if outcomes:
+        busy = _fractions(outcomes, [outcome.busy_cycles for outcome in outcomes])
+        gpu_busy = _gpu_busy_fractions(gpu, timed.totals, outcomes)
+        work_us = us_of_cycles(sum(outcome.cycles for outcome in outcomes), timed.sustained.clock_mhz)
+        shares = time_shares(busy, gpu_busy, work_us / time_us)
+    else:
+        busy = gpu_busy = {name: bound_us / time_us for name, bound_us in bounds.items()}
+        shares = {max(bounds, key=bounds.__getitem__): 1.0}
+    return Utilization(next(iter(shares)), shares, busy, gpu_busy)
 
 
-def gpu_busy_fractions(gpu: Gpu, totals: Sequence[Totals], outcomes: Sequence[LaunchOutcome]) -> dict[str, float]:
-    """The same, averaged over all SMs."""
+def _gpu_busy_fractions(gpu: Gpu, totals: Sequence[Totals], outcomes: Sequence[LaunchOutcome]) -> dict[str, float]:
+    """Share of the cycles in which each resource works, averaged over all SMs."""
     averaged = []
     for one, outcome in zip(totals, outcomes, strict=True):
         balance = one.sm_balance(gpu)

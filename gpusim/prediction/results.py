@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from html import escape
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from gpusim.confidence import Evidence
-from gpusim.sim.causes import Cause
+from gpusim.numbers.formats import FORMATS
 
 DETAILS = ("bound", "sampled", "full")
 TENSOR_CYCLES = "sm__pipe_tensor_cycles_active.avg"
@@ -35,14 +35,11 @@ class Alternative:
     estimate_us: float
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Result:
-    """The prediction for one workload on one GPU."""
+@dataclass(frozen=True, slots=True)
+class OperatorColumns:
+    """The operator, named as in measured tables."""
 
-    arch: str
-    detail: str
     op: str
-    """As in measured tables."""
     batch: int
     m: int
     n: int
@@ -53,6 +50,28 @@ class Result:
     output_dtype: str
     sparsity: str
     layout: str
+
+    @property
+    def shape(self) -> str:
+        """Batch, m, n and k as far as there are any."""
+        size = f"{self.m}x{self.n}x{self.k}" if self.k else f"{self.m}x{self.n}"
+        return size if self.batch == 1 else f"{self.batch} x {size}"
+
+    @property
+    def type_text(self) -> str:
+        """The data type, with the sparsity of a sparse operator."""
+        return self.dtype if self.sparsity == "dense" else f"{self.dtype} {self.sparsity}"
+
+    @property
+    def rate_unit(self) -> str:
+        """Unit of arithmetic rates."""
+        return FORMATS[self.dtype].rate_unit
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """In what state the kernel starts, on what data, and how often."""
+
     l2: str
     """``cold`` or ``warm`` at the start."""
     load: str
@@ -60,6 +79,12 @@ class Result:
     ``flushed``, single calls that kernels between them keep apart."""
     operands: str
     """``random`` or ``zeros``."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTiming:
+    """Time, clock and rates."""
+
     time_us: float
     """Kernel time plus launch overhead: the interval between back-to-back launches from a CUDA graph."""
     time_us_p10: float | None
@@ -78,7 +103,7 @@ class Result:
     tflops: float
     """Operations of the dense product a second [TFLOP/s; TOP/s for integers]: of a 2:4 one, its dense equivalent."""
     executed_tflops: float
-    """The same without the products that a 2:4 operand leaves out."""
+    """Operations a second without the products that a 2:4 operand leaves out."""
     bandwidth_gb_per_s: float
     """Operands and results, each once, over ``kernel_time_us`` [GB/s]: what tells most of an operator on rows."""
     pct_of_peak: float
@@ -89,6 +114,12 @@ class Result:
     """Clock that the vendor states the peak for."""
     bound_us: float
     """Closed-form lower bound on ``kernel_time_us``, at the board's highest clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Utilization:
+    """What takes the time."""
+
     bottleneck: str
     """The first of ``time_shares``."""
     time_shares: dict[str, float]
@@ -98,7 +129,13 @@ class Result:
     busy_fractions: dict[str, float]
     """Share of the kernel's cycles in which each resource works, on the SM with the most CTAs."""
     gpu_busy_fractions: dict[str, float]
-    """The same, averaged over all SMs."""
+    """Share of the kernel's cycles in which each resource works, averaged over all SMs."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchConfiguration:
+    """The kernel and how it lies on the SMs."""
+
     sm_count: int
     sms_used: int
     """SMs that get a CTA."""
@@ -114,6 +151,12 @@ class Result:
     occupancy: int
     """Resident CTAs per SM."""
     occupancy_limiter: str
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What counters of all kernels of the operator would read."""
+
     dram_bytes: int
     dram_read_bytes: int
     dram_write_bytes: int
@@ -124,22 +167,56 @@ class Result:
     """Share of cycles in which the Tensor Core pipes work, averaged over all SMs; 0 for kernels on CUDA cores."""
     power_w: float
     energy_mj: float
-    stall_cycles: dict[str, int] = field(default_factory=dict)
+    stall_cycles: dict[str, int]
     """Warp-cycles by cause; they add up to ``warp_cycles``."""
-    warp_cycles: int = 0
-    second_kernels: int = 0
+    warp_cycles: int
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Result:
+    """The prediction for one operator on one GPU."""
+
+    arch: str
+    detail: str
+    operator: OperatorColumns
+    conditions: Conditions
+    timing: KernelTiming
+    utilization: Utilization
+    launch: LaunchConfiguration
+    counters: Counters
+    second_kernels: int
     """Launches that add up the partial sums of a product; ``kernel_time_us`` has them as in a CUDA graph."""
-    bounds_us: dict[str, float] = field(default_factory=dict)
+    bounds_us: dict[str, float]
     """Each closed-form bound by the resource it counts."""
-    memory_gib: float = 0.0
+    memory_gib: float
     """Device memory that operands and results take."""
-    fits: bool = True
+    fits: bool
     """They fit into the memory of the GPU."""
-    consistent: bool = True
+    consistent: bool
     """No bound and no capacity contradicts the time; where one does, ``notes`` name it and the time is wrong."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
     """What a reader must know to read the figures right, a sentence each."""
-    alternatives: tuple[Alternative, ...] = ()
+    alternatives: tuple[Alternative, ...]
+
+    @property
+    def time_us(self) -> float:
+        return self.timing.time_us
+
+    @property
+    def kernel_time_us(self) -> float:
+        return self.timing.kernel_time_us
+
+    @property
+    def tflops(self) -> float:
+        return self.timing.tflops
+
+    @property
+    def bottleneck(self) -> str:
+        return self.utilization.bottleneck
+
+    @property
+    def kernel(self) -> str:
+        return self.launch.kernel
 
     def __repr__(self) -> str:
         """The operator, the GPU, the time, and what limits it."""
@@ -152,57 +229,66 @@ class Result:
         return f"<table><caption>{escape(self._title())}</caption>{cells}</table>"
 
     def _title(self) -> str:
-        batch = f"{self.batch} x " if self.batch > 1 else ""
-        shape = f"{batch}{self.m}x{self.n}x{self.k}" if self.k else f"{self.op} of {self.m}x{self.n}"
-        sparsity = "" if self.sparsity == "dense" else f" {self.sparsity}"
-        return f"{shape} {self.dtype}{sparsity} on {self.arch}"
+        operator = self.operator
+        shape = operator.shape if operator.k else f"{operator.op} of {operator.shape}"
+        return f"{shape} {operator.type_text} on {self.arch}"
 
     def _summary(self) -> tuple[tuple[str, str], ...]:
         """The main figures by name."""
-        unit = "TOP/s" if self.dtype.startswith("int") else "TFLOP/s"
-        rate = f"{self.tflops:.4g} {unit}, {self.pct_of_peak:.1f} % of peak"
+        rate = f"{self.tflops:.4g} {self.operator.rate_unit}, {self.timing.pct_of_peak:.1f} % of peak"
         return (
             ("time", f"{self.time_us:.4g} us"),
-            ("rate", rate if self.k else f"{self.bandwidth_gb_per_s:.4g} GB/s"),
+            ("rate", rate if self.operator.k else f"{self.timing.bandwidth_gb_per_s:.4g} GB/s"),
             ("bottleneck", self.bottleneck),
         )
 
     def nsight_metrics(self) -> dict[str, float]:
-        """The same figures under their Nsight Compute names, to lay beside ``ncu --csv``."""
+        """The figures that Nsight Compute has, under its names, to lay beside ``ncu --csv``."""
+        counters, launch = self.counters, self.launch
         # "sustained_active" is relative to the cycles in which an SM is active, and active SMs do as the busiest does;
         # "sustained_elapsed" is relative to the cycles of all SMs.
-        of_active = self.busy_fractions["arithmetic"] if self.unit == "tensor" else 0.0
+        of_active = self.utilization.busy_fractions["arithmetic"] if launch.unit == "tensor" else 0.0
         values = (
             self.kernel_time_us * 1e3,
-            float(self.cycles),
-            float(self.dram_read_bytes),
-            float(self.dram_write_bytes),
-            float(self.l2_bytes),
-            100 * self.l2_hit_fraction,
+            float(self.timing.cycles),
+            float(counters.dram_read_bytes),
+            float(counters.dram_write_bytes),
+            float(counters.l2_bytes),
+            100 * counters.l2_hit_fraction,
             100 * of_active,
-            100 * self.tensor_active_fraction,
-            self.waves,
+            100 * counters.tensor_active_fraction,
+            launch.waves,
         )
         return dict(zip(NSIGHT_METRICS, values, strict=True))
 
     def as_dict(self) -> dict[str, Any]:
-        """A JSON-ready object: fields in the order above, then ``nsight``; floats to 12 significant digits."""
-        record = self.figures()
-        nsight = {name: record.pop(name) for name in NSIGHT_METRICS}
-        alternatives = [json_ready(asdict(alternative)) for alternative in self.alternatives]
-        return {**record, "alternatives": alternatives, "nsight": nsight}
+        """A JSON-ready object: the fields of all parts in their order, then ``nsight``; floats to 12 digits."""
+        alternatives = [asdict(alternative) for alternative in self.alternatives]
+        record = values_of(self) | {"alternatives": alternatives, "nsight": self.nsight_metrics()}
+        return {name: json_ready(value) for name, value in record.items()}
 
     def figures(self) -> dict[str, Any]:
-        """The same without the alternatives, with the Nsight Compute metrics beside the fields: a flat row."""
-        record = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "alternatives"}
-        named = [cause.value for cause in Cause if cause.value in self.stall_cycles]
-        record["stall_cycles"] = {name: self.stall_cycles[name] for name in named}
-        return {key: json_ready(value) for key, value in {**record, **self.nsight_metrics()}.items()}
+        """A JSON-ready row: the fields of all parts but the alternatives, then the Nsight Compute metrics."""
+        record = values_of(self) | self.nsight_metrics()
+        del record["alternatives"]
+        return {name: json_ready(value) for name, value in record.items()}
 
 
-def field_kinds() -> dict[str, type]:
-    """The fields of a result and their types: text for one of several literals, the number for one that may be None."""
-    return {name: _kind(hint) for name, hint in get_type_hints(Result).items()}
+def values_of(record: Any) -> dict[str, Any]:
+    """The fields of a result; in place of a part its fields."""
+    found: dict[str, Any] = {}
+    for item in fields(record):
+        value = getattr(record, item.name)
+        found |= values_of(value) if is_dataclass(value) else {item.name: value}
+    return found
+
+
+def field_kinds(record: Any = Result) -> dict[str, type]:
+    """The names of :func:`values_of` and their types: text for one of several literals, the number for one or None."""
+    kinds: dict[str, type] = {}
+    for name, hint in get_type_hints(record).items():
+        kinds |= field_kinds(hint) if is_dataclass(hint) else {name: _kind(hint)}
+    return kinds
 
 
 def _kind(hint: Any) -> type:

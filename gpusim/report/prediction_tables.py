@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from gpusim.experiment.key_units import heading, short_text
-from gpusim.numbers.formats import FORMATS
 from gpusim.prediction.selection import CORES
-from gpusim.report.formatting import bytes_text, grid_text, interval_text, shape_text, shares_text, time_text
+from gpusim.report.formatting import bytes_text, grid_text, interval_text, shares_text, time_text
 from gpusim.report.text_table import TextTable
 
 if TYPE_CHECKING:
-    from gpusim.prediction.results import Result
+    from gpusim.prediction.results import KernelTiming, Result, Utilization
 
 INTERVAL = "8 in 10 runs"
 
@@ -34,80 +32,73 @@ def predictions_tables(
             tables.append(notes_table(results))
     else:
         tables = [result_table(results[0])]
-        if results[0].warp_cycles:
-            tables.append(ledger_table(results[0].stall_cycles, results[0].warp_cycles))
+        counters = results[0].counters
+        if counters.warp_cycles:
+            tables.append(ledger_table(counters.stall_cycles, counters.warp_cycles))
     return tables + [alternatives_table(result, named=len(results) > 1) for result in results if explain]
 
 
 def result_table(result: Result) -> TextTable:
     """One prediction, a line per metric."""
-    shared_l2_dram = (result.shared_bytes, result.l2_bytes, result.dram_bytes)
+    operator, timing, launch, counters = result.operator, result.timing, result.launch, result.counters
+    shared_l2_dram = (counters.shared_bytes, counters.l2_bytes, counters.dram_bytes)
+    interval = _interval_text(timing)
     rows = [
-        ("time", f"{time_text(result.time_us)}, including {time_text(result.launch_overhead_us)} launch overhead"),
-        *_interval_rows(result),
-        ("kernel time", f"{time_text(result.kernel_time_us)}, {result.cycles} cycles at {result.clock_mhz:.0f} MHz"),
-        ("rate", _rate_text(result)),
-        ("peak", _peak_text(result)),
+        ("time", f"{time_text(timing.time_us)}, including {time_text(timing.launch_overhead_us)} launch overhead"),
+        *([(INTERVAL, interval)] if interval else []),
+        ("kernel time", f"{time_text(timing.kernel_time_us)}, {timing.cycles} cycles at {timing.clock_mhz:.0f} MHz"),
+        ("rate", _rate_text(timing, operator.rate_unit)),
+        ("peak", _peak_text(timing, operator.rate_unit)),
         ("bottleneck", result.bottleneck),
-        ("time breakdown", shares_text(result.time_shares)),
-        *_busy_rows(result),
-        ("SMs", f"{result.sms_used} of {result.sm_count} run CTAs"),
-        ("multiply-adds", _multiplies_text(result)),
-        ("lower bound", f"{time_text(result.bound_us)} (kernel time, closed form)"),
-        ("kernel", result.kernel),
-        ("grid", f"{grid_text(result.grid)} CTAs of {result.threads} threads, split-K {result.split_k}"),
-        ("occupancy", f"{result.occupancy} CTAs an SM, limited by {result.occupancy_limiter}"),
-        ("waves", f"{result.waves:.2f}"),
+        ("time breakdown", shares_text(result.utilization.time_shares)),
+        *_busy_rows(result.utilization),
+        ("SMs", f"{launch.sms_used} of {launch.sm_count} run CTAs"),
+        ("multiply-adds", f"on {CORES[launch.unit]}, {100 * (1.0 - launch.useful_fraction):.1f} % tile padding"),
+        ("lower bound", f"{time_text(timing.bound_us)} (kernel time, closed form)"),
+        ("kernel", launch.kernel),
+        ("grid", f"{grid_text(launch.grid)} CTAs of {launch.threads} threads, split-K {launch.split_k}"),
+        ("occupancy", f"{launch.occupancy} CTAs an SM, limited by {launch.occupancy_limiter}"),
+        ("waves", f"{launch.waves:.2f}"),
         ("traffic", "shared {}, L2 {}, DRAM {}".format(*map(bytes_text, shared_l2_dram))),
-        ("L2 hits", f"{100 * result.l2_hit_fraction:.1f} %"),
-        ("power", f"{result.power_w:.0f} W, {result.energy_mj:.3g} mJ"),
+        ("L2 hits", f"{100 * counters.l2_hit_fraction:.1f} %"),
+        ("power", f"{counters.power_w:.0f} W, {counters.energy_mj:.3g} mJ"),
         *(("note", note) for note in result.notes),
     ]
-    shape = shape_text({"batch": result.batch, "m": result.m, "n": result.n, "k": result.k})
-    sparsity = "" if result.sparsity == "dense" else f" {result.sparsity}"
-    title = f"{shape} {result.dtype}{sparsity} {result.layout} on {result.arch} ({result.detail}, L2 {result.l2})"
+    how = f"({result.detail}, L2 {result.conditions.l2})"
+    title = f"{operator.shape} {operator.type_text} {operator.layout} on {result.arch} {how}"
     return TextTable(title, ("metric", "value"), tuple(rows))
 
 
-def _interval_rows(result: Result) -> list[tuple[str, str]]:
-    """What eight in ten such runs take; a lower bound has none."""
-    interval = interval_text(result.time_us_p10, result.time_us_p90, result.evidence)
-    return [(INTERVAL, interval)] if interval else []
+def _interval_text(timing: KernelTiming) -> str:
+    """What eight in ten such runs take; empty of a lower bound."""
+    return interval_text(timing.time_us_p10, timing.time_us_p90, timing.evidence)
 
 
-def _rate_text(result: Result) -> str:
+def _rate_text(timing: KernelTiming, unit: str) -> str:
     """Operations a second, and of a 2:4 sparse GEMM those that are executed."""
-    unit = FORMATS[result.dtype].rate_unit
-    rate = f"{result.tflops:.2f} {unit}"
-    if result.executed_tflops == result.tflops:
+    rate = f"{timing.tflops:.2f} {unit}"
+    if timing.executed_tflops == timing.tflops:
         return rate
-    return f"{rate} (dense equivalent; {result.executed_tflops:.2f} {unit} executed)"
+    return f"{rate} (dense equivalent; {timing.executed_tflops:.2f} {unit} executed)"
 
 
-def _peak_text(result: Result) -> str:
+def _peak_text(timing: KernelTiming, unit: str) -> str:
     """The share of the stated peak, and of the peak at the clock of the run where that is another one."""
-    unit = FORMATS[result.dtype].rate_unit
     stated = (
-        f"{result.pct_of_peak:.1f} % of {result.peak_tflops:.1f} {unit} (stated at {result.peak_clock_mhz:.0f} MHz)"
+        f"{timing.pct_of_peak:.1f} % of {timing.peak_tflops:.1f} {unit} (stated at {timing.peak_clock_mhz:.0f} MHz)"
     )
-    at_clock = result.pct_of_peak * result.peak_clock_mhz / result.clock_mhz
-    if round(result.clock_mhz) == round(result.peak_clock_mhz):
+    at_clock = timing.pct_of_peak * timing.peak_clock_mhz / timing.clock_mhz
+    if round(timing.clock_mhz) == round(timing.peak_clock_mhz):
         return stated
-    return f"{stated}, {at_clock:.1f} % of the peak at {result.clock_mhz:.0f} MHz"
+    return f"{stated}, {at_clock:.1f} % of the peak at {timing.clock_mhz:.0f} MHz"
 
 
-def _busy_rows(result: Result) -> list[tuple[str, str]]:
+def _busy_rows(utilization: Utilization) -> list[tuple[str, str]]:
     """Busy shares of the whole GPU, and of its busiest SM where they are others."""
-    texts = shares_text(result.gpu_busy_fractions), shares_text(result.busy_fractions)
+    texts = shares_text(utilization.gpu_busy_fractions), shares_text(utilization.busy_fractions)
     if texts[0] == texts[1]:
         return [("busy", texts[0])]
     return [("busy, mean SM", texts[0]), ("busy, busiest SM", texts[1])]
-
-
-def _multiplies_text(result: Result) -> str:
-    """The unit that multiplies, and how much of what it executes is padding."""
-    padding = 100 * (1.0 - result.useful_fraction)
-    return f"on {CORES[result.unit]}, {padding:.1f} % tile padding"
 
 
 def comparison_table(results: Sequence[Result], values: Sequence[Mapping[str, Any]]) -> TextTable:
@@ -117,16 +108,15 @@ def comparison_table(results: Sequence[Result], values: Sequence[Mapping[str, An
     baselines: dict[tuple[int, ...], Result] = {}
     body = []
     for result, of_gpu in zip(results, values, strict=True):
-        baseline = baselines.setdefault((result.m, result.n, result.k), result)
-        interval = interval_text(result.time_us_p10, result.time_us_p90, result.evidence)
-        cells = [result.arch, *map(short_text, of_gpu.values()), shape_text(asdict(result)), time_text(result.time_us)]
-        cells += [interval]
+        operator = result.operator
+        baseline = baselines.setdefault((operator.m, operator.n, operator.k), result)
+        cells = [result.arch, *map(short_text, of_gpu.values()), operator.shape, time_text(result.time_us)]
+        cells += [_interval_text(result.timing)]
         cells += [f"{baseline.time_us / result.time_us:.2f}"] if several else []
-        cells += [f"{result.tflops:.2f}", f"{result.pct_of_peak:.1f}", result.bottleneck, result.kernel]
+        cells += [f"{result.tflops:.2f}", f"{result.timing.pct_of_peak:.1f}", result.bottleneck, result.kernel]
         body.append(tuple(cells))
-    sparsity = "" if first.sparsity == "dense" else f" {first.sparsity}"
-    title = f"{first.dtype}{sparsity} {first.layout} ({first.detail}, L2 {first.l2})"
-    rate = f">{FORMATS[first.dtype].rate_unit}"
+    title = f"{first.operator.type_text} {first.operator.layout} ({first.detail}, L2 {first.conditions.l2})"
+    rate = f">{first.operator.rate_unit}"
     speedup = (">speedup",) if several else ()
     varying = (f">{heading(key_path)}" for key_path in values[0])
     headings = ("GPU", *varying, ">m x n x k", ">time", INTERVAL, *speedup, rate, ">% peak", "bottleneck", "kernel")
@@ -136,7 +126,7 @@ def comparison_table(results: Sequence[Result], values: Sequence[Mapping[str, An
 
 def notes_table(results: Sequence[Result]) -> TextTable:
     """The notes of several predictions."""
-    rows = [(result.arch, shape_text(asdict(result)), note) for result in results for note in result.notes]
+    rows = [(result.arch, result.operator.shape, note) for result in results for note in result.notes]
     return TextTable("Notes", ("GPU", ">m x n x k", "note"), tuple(rows))
 
 
@@ -157,7 +147,7 @@ def alternatives_table(result: Result, *, named: bool = False) -> TextTable:
         (str(rank), item.kernel, str(item.split_k), grid_text(item.grid), time_text(item.estimate_us))
         for rank, item in enumerate(result.alternatives, 1)
     ]
-    of = f" of {shape_text(asdict(result))} on {result.arch}" if named else ""
+    of = f" of {result.operator.shape} on {result.arch}" if named else ""
     return TextTable(
         f"Kernels{of} by the ranking's estimate", (">rank", "kernel", ">split-K", "grid", ">estimate"), tuple(rows)
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -110,9 +111,9 @@ def _processes(result: Result, recorder: Recorder) -> list[_Process]:
     start_ns = 0
     processes = []
     for number, trace in enumerate(recorder.launches, 1):
-        process = _Process(number, f"{sm}: {trace.kernel}", trace, result.clock_mhz, start_ns)
+        process = _Process(number, f"{sm}: {trace.kernel}", trace, result.timing.clock_mhz, start_ns)
         processes.append(process)
-        start_ns = process.ns(trace.shown_cycles) + round(NS_PER_US * result.launch_overhead_us)
+        start_ns = process.ns(trace.shown_cycles) + round(NS_PER_US * result.timing.launch_overhead_us)
     return processes
 
 
@@ -158,16 +159,18 @@ def _about(result: Result, recorder: Recorder, processes: list[_Process]) -> dic
         }
         for process in processes
     ]
-    asked = ("batch", "m", "n", "k", "dtype", "sparsity", "layout", "l2", "load", "operands", "detail")
+    columns = ("batch", "m", "n", "k", "dtype", "sparsity", "layout")
     return {
         "program": f"gpusim {__version__}",
         "arch": result.arch,
         "kernel": result.kernel,
-        "split_k": result.split_k,
-        **{name: getattr(result, name) for name in asked},
-        "clock_mhz": result.clock_mhz,
+        "split_k": result.launch.split_k,
+        **{name: getattr(result.operator, name) for name in columns},
+        **asdict(result.conditions),
+        "detail": result.detail,
+        "clock_mhz": result.timing.clock_mhz,
         "kernel_time_us": result.kernel_time_us,
-        "predicted_cycles": result.cycles,
+        "predicted_cycles": result.timing.cycles,
         "events": recorder.kept,
         "dropped_events": recorder.dropped,
         "launches": launches,

@@ -40,7 +40,7 @@ class TimedTask:
 
     @property
     def op(self) -> str:
-        return self.result.op
+        return self.result.operator.op
 
     @property
     def kernel(self) -> str:
@@ -164,7 +164,7 @@ class Step:
     @property
     def tensor_active_fraction(self) -> float:
         """Share of the cycles of a step in which the Tensor Core pipes work, averaged over all SMs."""
-        return sum(one.total_us * one.result.tensor_active_fraction for one in self.computed) / self.step_us
+        return sum(one.total_us * one.result.counters.tensor_active_fraction for one in self.computed) / self.step_us
 
     @property
     def energy_j(self) -> float:
@@ -185,7 +185,7 @@ class Step:
         if exposed := self.exposed_us + self.run.slowed_us:
             found["communication"] = exposed / self.step_us
         for one in self.computed:
-            for name, share in one.result.time_shares.items():
+            for name, share in one.result.utilization.time_shares.items():
                 found[name] = found.get(name, 0.0) + share * one.total_us / self.step_us
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
@@ -201,8 +201,8 @@ class Step:
         first, time_us = members[0], sum(one.total_us for one in members)
         return OperatorShare(
             first.task.name,
-            first.result.op,
-            _shape(first.result),
+            first.result.operator.op,
+            first.result.operator.shape,
             sum(one.count for one in members),
             time_us,
             time_us / self.step_us,
@@ -235,9 +235,3 @@ def exposed_us(exchanges: Sequence[TaskSpan], kernels: Sequence[TaskSpan]) -> fl
             kernel = next(busy, None)
         total += span.end_us - at
     return total
-
-
-def _shape(result: Result) -> str:
-    """Batch, m, n and k as far as there are any."""
-    size = f"{result.m}x{result.n}x{result.k}" if result.k else f"{result.m}x{result.n}"
-    return size if result.batch == 1 else f"{result.batch} x {size}"

@@ -13,7 +13,7 @@ from gpusim.errors import InputError
 from gpusim.execution.cases import CaseResult, OperatorCase
 from gpusim.execution.service import Service
 from gpusim.execution.sweep import predict_all
-from gpusim.prediction.results import Result, field_kinds
+from gpusim.prediction.results import Result, field_kinds, values_of
 from gpusim.system import System
 
 Frame = TypeVar("Frame")
@@ -45,9 +45,9 @@ def sweep(columns: Any, *, jobs: int = 1, cluster: str = "", **same: Any) -> Any
         same: Arguments that are the same in every row.
 
     Returns:
-        The columns as given, then each field of :class:`gpusim.Result` that is a number or a text, then ``skipped``:
-        the reason why a GPU cannot run a row, empty where it can. Results of skipped rows are NaN, or empty texts. A
-        dict of NumPy arrays for a mapping, a data frame of the same library, or a PyArrow table.
+        The columns as given, then each field of :class:`gpusim.Result` and its parts that is a number or a text, then
+        ``skipped``: the reason why a GPU cannot run a row, empty where it can. Results of skipped rows are NaN, or
+        empty texts. A dict of NumPy arrays for a mapping, a data frame of the same library, or a PyArrow table.
 
     Raises:
         ArgumentError: As :func:`predict`, with the index of the row, from 0.
@@ -150,8 +150,8 @@ def result_columns(
 
 def _given(result: Result, nothing: Mapping[str, Any]) -> dict[str, Any]:
     """The metrics of a result; what it does not have is as in a skipped row."""
-    found = {name: getattr(result, name) for name in nothing}
-    return {name: nothing[name] if value is None else value for name, value in found.items()}
+    values = values_of(result)
+    return {name: empty if values[name] is None else values[name] for name, empty in nothing.items()}
 
 
 def _metrics() -> dict[str, type]:

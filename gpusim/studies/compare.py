@@ -181,4 +181,4 @@ def _bottleneck(result: Predicted) -> str:
 
 
 def _energy_mj(result: Predicted) -> float:
-    return result.energy_mj if isinstance(result, Result) else 1e3 * result.step.energy_j
+    return result.counters.energy_mj if isinstance(result, Result) else 1e3 * result.step.energy_j

@@ -77,7 +77,7 @@ def _beside(row: MeasuredRow, arch: str | None, detail: str, arch_path: Sequence
     metrics = case_result.result.nsight_metrics()
     compared["simulated"] = {name: metrics[name] for name in COMPARED if name in metrics}
     compared["kernel"]["simulated"] = case_result.result.kernel
-    compared["grid"]["simulated"] = list(case_result.result.grid)
+    compared["grid"]["simulated"] = list(case_result.result.launch.grid)
     return compared
 
 

@@ -71,7 +71,7 @@ def interval_of(result: Predicted) -> tuple[float | None, float | None, str | No
     None for a step: the errors of its kernels are not known to be independent.
     """
     if isinstance(result, Result):
-        return result.time_us_p10, result.time_us_p90, result.evidence
+        return result.timing.time_us_p10, result.timing.time_us_p90, result.timing.evidence
     return None, None, None
 
 

@@ -236,7 +236,7 @@ def test_every_kernel_that_fits_is_a_candidate_once_for_each_split(name: str, ge
 def test_the_first_candidate_is_the_one_that_is_timed(name: str, gemm: Gemm) -> None:
     result = predict(load_spec(name).system, gemm, Options(load="burst"))
     first = result.alternatives[0]
-    assert (result.kernel, result.split_k, result.grid) == (first.kernel, first.split_k, first.grid)
+    assert (result.kernel, result.launch.split_k, result.launch.grid) == (first.kernel, first.split_k, first.grid)
 
 
 @pytest.mark.parametrize("name", BOARDS)
@@ -288,7 +288,7 @@ def test_a_result_for_overridden_values_names_what_a_library_for_them_would_laun
     kernels = [tuple(ranked_plans(arch, gemm, warm)[0].name for arch in (board, tuned)) for gemm in sizes]
     gemm = sizes[next(place for place, (here, there) in enumerate(kernels) if here != there)]
     shipped, faster = (predict(arch, gemm, warm) for arch in (board, faster_board))
-    assert (faster.kernel, faster.split_k) == (shipped.kernel, shipped.split_k)
+    assert (faster.kernel, faster.launch.split_k) == (shipped.kernel, shipped.launch.split_k)
     assert faster.kernel_time_us <= shipped.kernel_time_us
     other = ranked_plans(tuned, gemm, warm)[0].plan
     assert other.name != shipped.kernel

@@ -45,7 +45,7 @@ def test_every_board_has_a_kernel_for_tiny_and_batched_products_of_its_types(nam
         gemm = Gemm(sizes["m"], n, k, dtype, batch=sizes.get("batch", 1))
         result = predict(arch, gemm, Options(load="burst"))
         assert result.time_us > 0
-        assert result.kernel_time_us >= result.bound_us
+        assert result.kernel_time_us >= result.timing.bound_us
 
 
 @pytest.mark.parametrize("name", BOARDS)
@@ -193,7 +193,7 @@ def test_a_product_that_is_not_aligned_takes_longer_than_its_padded_one(name: st
 def test_tensor_cores_take_unaligned_operands_from_cuda_11_on(name: str) -> None:
     odd, padded = (Gemm(1024, n, 1024, Dtype.FP16, layout="nn") for n in (1023, 1024))
     units = {
-        (cuda, gemm.n): predict(load_spec(name, cuda=cuda).system, gemm).unit
+        (cuda, gemm.n): predict(load_spec(name, cuda=cuda).system, gemm).launch.unit
         for cuda in (10, 11)
         for gemm in (odd, padded)
     }
@@ -231,7 +231,7 @@ def test_a_pinned_kernel_that_needs_aligned_operands_is_refused_with_the_remedy(
 def test_a_matrix_that_is_not_transposed_has_its_own_kernels_for_vectors(layout: str) -> None:
     gemm = Gemm(1, 8192, 8192, Dtype.FP16, layout=layout)
     name, results = {"nn": ("gemv2N_kernel_32x1_fp16", 32), "tn": ("gemvx_kernel_8x1_fp16", 8)}[layout]
-    assert predict(load_spec("A100-SXM4-40GB").system, gemm, Options(kernel=name)).grid[0] == 8192 // results
+    assert predict(load_spec("A100-SXM4-40GB").system, gemm, Options(kernel=name)).launch.grid[0] == 8192 // results
 
 
 @pytest.mark.parametrize(("layout", "prefix"), [("nn", "gemmSN_NN"), ("tn", "gemmSN_TN"), ("nt", "ampere_sgemm")])
@@ -312,7 +312,7 @@ def test_a_tile_between_powers_of_two_saves_a_wave_as_runs_on_an_a40_show(
     arch = load_spec("A40").system
     found = predict(arch, Gemm(m, n, k, Dtype.FP16, layout="tn"), Options(l2="warm"))
     assert "xmma" in found.kernel
-    assert found.waves <= 1
+    assert found.launch.waves <= 1
     assert found.kernel_time_us == pytest.approx(measured_us, rel=0.085)
 
 

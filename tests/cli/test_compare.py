@@ -22,7 +22,7 @@ def test_figures_are_those_of_predictions(command: RunGpusim) -> None:
     assert v100["time_us"] == pytest.approx(alone.time_us, rel=1e-11)
     assert v100["speedup"] == pytest.approx(t4["time_us"] / v100["time_us"])
     assert (v100["bottleneck"], v100["fits"]) == (alone.bottleneck, True)
-    assert v100["energy_mj"] == pytest.approx(alone.energy_mj, rel=1e-11)
+    assert v100["energy_mj"] == pytest.approx(alone.counters.energy_mj, rel=1e-11)
     assert t4["price"] is t4["runs_per_dollar"] is t4["relative_value"] is None
 
 
@@ -81,7 +81,7 @@ def test_a_model_is_compared_by_its_step(command: RunGpusim) -> None:
 def test_an_operator_has_the_interval_of_its_prediction(command: RunGpusim) -> None:
     asked = ("compare", "gemm:64x128x256:fp16", "--archs", "t4", "--jobs", "1")
     (found,) = json.loads(command(*asked, "--format", "json").stdout)
-    alone = gpusim.predict("t4", m=64, n=128, k=256, dtype="fp16")
+    alone = gpusim.predict("t4", m=64, n=128, k=256, dtype="fp16").timing
     assert (found["time_us_p10"], found["time_us_p90"]) == pytest.approx((alone.time_us_p10, alone.time_us_p90))
     assert f" us, {alone.evidence} " in command(*asked).stdout
 

@@ -44,10 +44,11 @@ def test_a_part_of_a_resource_is_its_work_and_latency_is_divided_by_the_ledger()
     result = gpusim.predict("t4", m=16, n=2048, k=2048, dtype="fp16")
     found = {part.name: part.us for part in parts_of(result)}
     assert result.bottleneck == "dram"
-    assert found["dram"] == pytest.approx(result.gpu_busy_fractions["dram"] * result.cycles / result.clock_mhz)
+    cycles_us = result.timing.cycles / result.timing.clock_mhz
+    assert found["dram"] == pytest.approx(result.utilization.gpu_busy_fractions["dram"] * cycles_us)
     waits = sum(us for name, us in found.items() if meaning_of(name).startswith("latency"))
-    assert waits == pytest.approx(result.time_shares["latency"] * result.kernel_time_us)
-    assert found["launch_gap"] == pytest.approx(result.launch_overhead_us)
+    assert waits == pytest.approx(result.utilization.time_shares["latency"] * result.kernel_time_us)
+    assert found["launch_gap"] == pytest.approx(result.timing.launch_overhead_us)
 
 
 def test_a_sensitivity_is_the_prediction_with_the_override() -> None:
@@ -100,9 +101,9 @@ def test_json_holds_what_the_contract_states(command: RunGpusim) -> None:
     alone = gpusim.predict("t4", m=100, n=1001, k=256)
     assert found["total_us"] == pytest.approx(alone.time_us, rel=1e-11)
     for board, result in (found, alone), (found["to"], gpusim.predict("v100-sxm2-16gb", m=100, n=1001, k=256)):
-        assert board["total_us_p10"] == pytest.approx(result.time_us_p10)
-        assert board["total_us_p90"] == pytest.approx(result.time_us_p90)
-        assert board["evidence"] == result.evidence
+        assert board["total_us_p10"] == pytest.approx(result.timing.time_us_p10)
+        assert board["total_us_p90"] == pytest.approx(result.timing.time_us_p90)
+        assert board["evidence"] == result.timing.evidence
     to = found["to"]
     assert sum(part["us"] for part in to["parts"]) == pytest.approx(to["total_us"], rel=1e-9)
     difference = found["total_us"] - to["total_us"]

@@ -89,7 +89,7 @@ def test_a_comparison_states_the_interval_of_each_case(ask: Ask) -> None:
     assert "8 in 10 runs" in header
     for line, m in zip(lines, (16, 64), strict=True):
         alone = gpusim.predict("t4", m=m, n=512, k=512)
-        interval = interval_text(alone.time_us_p10, alone.time_us_p90, alone.evidence)
+        interval = interval_text(alone.timing.time_us_p10, alone.timing.time_us_p90, alone.timing.evidence)
         assert interval in line
     _, out, _ = ask(*question, "--detail", "bound")
     assert "8 in 10 runs" not in out

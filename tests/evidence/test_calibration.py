@@ -78,7 +78,7 @@ def made_up_line(shape: tuple[int, int, int], truth: Sequence[tuple[str, float]]
     result = predict(arch, Gemm(*shape, Dtype.FP16), PredictOptions(l2="cold"))
     method = "event" if shape in SMALL else "profiler"
     time_us = observed_time_us(result.kernel_time_us, method, arch.host)
-    grid = dict(zip(("grid_x", "grid_y", "grid_z"), map(str, result.grid), strict=True))
+    grid = dict(zip(("grid_x", "grid_y", "grid_z"), map(str, result.launch.grid), strict=True))
     recorded = {"kernel": result.kernel, **grid} if shape in STREAMS else {}
     return measured_line(shape, time_us, method=method, l2="cold", **recorded)
 

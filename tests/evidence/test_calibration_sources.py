@@ -49,7 +49,7 @@ def line(source: str, method: str, shape: tuple[int, int, int], slower: float = 
     arch = unfitted("t4").with_values([("host.method_overhead_us.event", LAB_US)])
     result = predict(arch, Gemm(*shape, Dtype.FP16), Options(l2="cold"))
     time_us = slower * observed_time_us(result.kernel_time_us, method, arch.host)
-    grid = dict(zip(("grid_x", "grid_y", "grid_z"), map(str, result.grid), strict=True))
+    grid = dict(zip(("grid_x", "grid_y", "grid_z"), map(str, result.launch.grid), strict=True))
     return measured_line(shape, time_us, method=method, l2="cold", source=source, kernel=result.kernel, **grid)
 
 

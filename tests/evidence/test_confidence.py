@@ -176,19 +176,19 @@ def test_a_small_group_is_drawn_towards_the_whole() -> None:
 
 def test_a_prediction_lies_in_its_interval_and_a_bound_has_none() -> None:
     found = gpusim.predict("t4", m=512, n=512, k=512)
-    assert found.time_us_p10 is not None
-    assert found.time_us_p90 is not None
-    assert found.time_us_p10 <= found.time_us <= found.time_us_p90
+    assert found.timing.time_us_p10 is not None
+    assert found.timing.time_us_p90 is not None
+    assert found.timing.time_us_p10 <= found.time_us <= found.timing.time_us_p90
     assert {"time_us_p10", "time_us_p90", "evidence"} <= found.as_dict().keys()
     bound = gpusim.predict("t4", m=512, n=512, k=512, detail="bound")
-    assert (bound.time_us_p10, bound.time_us_p90) == (None, None)
+    assert (bound.timing.time_us_p10, bound.timing.time_us_p90) == (None, None)
 
 
 def test_what_no_fit_has_tested_is_extrapolated() -> None:
     softmax = gpusim.predict("t4", op="softmax", m=512, n=512, dtype="fp32")
     teaching = gpusim.predict("teaching", m=64, n=64, k=64, dtype="fp32")
     faster = gpusim.predict("t4", m=512, n=512, k=512, overrides={"l2.capacity_mib": 8.0})
-    assert {one.evidence for one in (softmax, teaching, faster)} == {"extrapolated"}
+    assert {one.timing.evidence for one in (softmax, teaching, faster)} == {"extrapolated"}
 
 
 def test_a_damaged_file_is_refused_by_name(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_second_kernels_wait_for_the_gap_of_a_stream() -> None:
         predict(system, Gemm(256, 256, 16384, Dtype.FP16)),
         predict(system, Gemm(4096, 4096, 512, Dtype.FP16)),
     )
-    assert parts.split_k > whole.split_k == 1
+    assert parts.launch.split_k > whole.launch.split_k == 1
     assert (parts.second_kernels, whole.second_kernels) == (1, 0)
 
 

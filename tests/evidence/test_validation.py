@@ -96,10 +96,10 @@ def test_the_worst_rows_say_why_they_take_so_long(write_runs: WriteRuns) -> None
     (worst,) = one_table(write_runs([line(large, 1.0, method="profiler")]))["worst"]
     result = predict(load_spec("t4").system, Gemm(*large, Dtype.FP16), Options(l2="warm"))
     assert worst["power_limited"]  # 70 W do not carry the boost clock
-    assert worst["clock_mhz"] == result.clock_mhz < load_spec("t4").gpu.clock.max_mhz
+    assert worst["clock_mhz"] == result.timing.clock_mhz < load_spec("t4").gpu.clock.max_mhz
     assert (worst["bottleneck"], worst["kernel"]) == (result.bottleneck, result.kernel)
-    assert worst["waves"] == pytest.approx(result.waves)
-    assert worst["dominant_stall"] in result.stall_cycles
+    assert worst["waves"] == pytest.approx(result.launch.waves)
+    assert worst["dominant_stall"] in result.counters.stall_cycles
 
 
 def test_the_rank_correlation_turns_with_the_order(write_runs: WriteRuns) -> None:
@@ -118,7 +118,7 @@ def test_the_bound_is_never_slower_than_the_prediction(write_runs: WriteRuns) ->
 
 def test_the_share_of_readings_in_their_intervals_is_counted(write_runs: WriteRuns) -> None:
     of_time = [predict(load_spec("t4").system, Gemm(*shape, Dtype.FP16), Options(l2="warm")) for shape in SHAPES[:2]]
-    ends = [(found.time_us_p10 or 0.0) / found.time_us for found in of_time]
+    ends = [(found.timing.time_us_p10 or 0.0) / found.time_us for found in of_time]
     within, without = (predicted_us(shape) * end for shape, end in zip(SHAPES, ends, strict=False))
     path = write_runs([line(SHAPES[0], within * 1.001), line(SHAPES[1], without * 0.999)])
     assert one_table(path)["inside_pct"] == 50.0
@@ -214,7 +214,7 @@ def test_the_grids_depth_beyond_the_batch_is_the_recorded_split(write_runs: Writ
     depths = (3, 6, 4)  # as predicted, split in two, and a depth that is not a multiple of the batch
     runs = [line(shape, 10.0, batch="3", grid_z=str(depth), **recorded) for depth in depths]
     choice = one_table(write_runs(runs))["kernel_choice"]
-    assert result.split_k == 1
+    assert result.launch.split_k == 1
     assert (choice["recorded"], choice["same_tile"]) == (3, 3)
     assert (choice["split_recorded"], choice["same_split"], choice["same_tile_and_split"]) == (2, 1, 1)
     tile = f"{tile_m}x{tile_n}"

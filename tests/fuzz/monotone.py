@@ -59,7 +59,7 @@ class Doubling:
     @property
     def slack_us(self) -> float:
         latency_us = board(self.board).gpu.dram.latency_ns * 1e-3
-        return max(TOLERANCE * self.before.kernel_time_us, math.ceil(self.before.waves) * latency_us)
+        return max(TOLERANCE * self.before.kernel_time_us, math.ceil(self.before.launch.waves) * latency_us)
 
     @property
     def surprises(self) -> bool:
@@ -69,8 +69,8 @@ class Doubling:
     @property
     def chosen(self) -> bool:
         """The smaller product would be as fast on the larger one's kernel and split, or cannot run on it."""
-        launched = self.after.kernel, self.after.split_k
-        if self.what == DRAM or launched == (self.before.kernel, self.before.split_k):
+        launched = self.after.kernel, self.after.launch.split_k
+        if self.what == DRAM or launched == (self.before.kernel, self.before.launch.split_k):
             return False
         arch = board(self.board).system
         for one in ranked_plans(arch, self.gemm, self.options):
@@ -84,8 +84,8 @@ class Doubling:
         return (
             f"{self.board} {gemm.batch}x {gemm.m}x{gemm.n}x{gemm.k} {gemm.dtype.value} {gemm.layout} {gemm.order} "
             f"{self.options.l2}: 2 {self.what}: {self.before.kernel_time_us:.2f} -> {self.after.kernel_time_us:.2f} us "
-            f"(x {self.ratio:.3f}), {self.before.kernel} /{self.before.split_k} -> "
-            f"{self.after.kernel} /{self.after.split_k}"
+            f"(x {self.ratio:.3f}), {self.before.kernel} /{self.before.launch.split_k} -> "
+            f"{self.after.kernel} /{self.after.launch.split_k}"
         )
 
 

@@ -168,8 +168,8 @@ def examined(product: Product, whole_iterations: int) -> Finding:
     return Finding(
         product,
         odd=any(role.warps % arch.gpu.sm.sub_partitions for role in lower(plan)[0].roles),
-        bound_share=result.kernel_time_us / result.bound_us,
-        busiest=max(result.busy_fractions.values()),
+        bound_share=result.kernel_time_us / result.timing.bound_us,
+        busiest=max(result.utilization.busy_fractions.values()),
         jump_error=jump_error(arch, plan) if affordable else None,
         seconds=seconds,
     )

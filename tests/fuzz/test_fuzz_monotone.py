@@ -7,6 +7,7 @@ from monotone import DRAM, Doubling, doublings
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
+from gpusim.prediction.results import Result
 from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Gemm
 
@@ -21,10 +22,9 @@ def test_a_doubling_is_a_violation_beyond_its_slack_and_only_there() -> None:
     latency_us = load_spec("T4").gpu.dram.latency_ns * 1e-3
 
     def after(what: str, by_us: float) -> Doubling:
-        other = replace(result, kernel_time_us=result.kernel_time_us + by_us)
-        return Doubling("T4", gemm, options, what, result, other)
+        return Doubling("T4", gemm, options, what, result, _taking(result, result.kernel_time_us + by_us))
 
-    assert result.waves <= 1
+    assert result.launch.waves <= 1
     slack_us = max(latency_us, 0.02 * result.kernel_time_us)
     assert [after("k", by).surprises for by in (-1.01 * slack_us, -0.99 * slack_us, 1.0)] == [True, False, False]
     assert [after(DRAM, by).surprises for by in (1.01 * slack_us, 0.99 * slack_us, -1.0)] == [True, False, False]
@@ -39,6 +39,10 @@ def test_a_product_whose_larger_one_runs_on_a_faster_kernel_is_told_apart() -> N
     passed_over = Doubling("T4", gemm, options, "k", slow, fast)
     assert passed_over.surprises
     assert passed_over.chosen
-    impossible = Doubling("T4", gemm, options, "k", slow, replace(fast, kernel_time_us=fast.kernel_time_us / 2))
+    impossible = Doubling("T4", gemm, options, "k", slow, _taking(fast, fast.kernel_time_us / 2))
     assert impossible.surprises
     assert not impossible.chosen
+
+
+def _taking(result: Result, kernel_time_us: float) -> Result:
+    return replace(result, timing=replace(result.timing, kernel_time_us=kernel_time_us))

@@ -46,15 +46,15 @@ def test_the_shares_of_the_time_are_the_gpus_need_then_what_keeps_it_from_that()
 
 
 def test_padded_tiles_on_some_sms_do_not_hide_that_dram_binds(skinny: Result) -> None:
-    assert min(skinny.busy_fractions["arithmetic"], skinny.busy_fractions["dram"]) > 0.95
+    assert min(skinny.utilization.busy_fractions["arithmetic"], skinny.utilization.busy_fractions["dram"]) > 0.95
     assert skinny.bottleneck == "dram"
-    assert (skinny.sms_used, skinny.sm_count) == (48, 80)
-    assert skinny.useful_fraction == 16 / 128
+    assert (skinny.launch.sms_used, skinny.launch.sm_count) == (48, 80)
+    assert skinny.launch.useful_fraction == 16 / 128
 
 
 def test_the_tensor_pipes_are_averaged_over_all_sms(skinny: Result) -> None:
-    busiest = skinny.busy_fractions["arithmetic"]
-    assert skinny.tensor_active_fraction == pytest.approx(48 / 80 * busiest)
+    busiest = skinny.utilization.busy_fractions["arithmetic"]
+    assert skinny.counters.tensor_active_fraction == pytest.approx(48 / 80 * busiest)
     metrics = skinny.nsight_metrics()
     assert metrics["sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"] == pytest.approx(60 * busiest)
     assert metrics["sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"] == pytest.approx(100 * busiest)
@@ -64,33 +64,35 @@ def test_a_tail_wave_counts_as_idle_sms() -> None:
     # 9 x 9 tiles of 128 x 256 on 80 SMs, one CTA each at a time: 79 SMs wait for the second of one
     kernel = "volta_fp16_s884gemm_fp16_256x128_ldg8_f2f_tn"
     result = predict(V100.system, Gemm(9 * 128, 9 * 256, 2048, Dtype.FP16), Options(l2="warm", kernel=kernel))
-    assert result.grid == (9, 9, 1)
-    assert result.time_shares["idle_sms"] > 0.35
-    assert result.gpu_busy_fractions["arithmetic"] == pytest.approx(81 / 160 * result.busy_fractions["arithmetic"])
+    assert result.launch.grid == (9, 9, 1)
+    assert result.utilization.time_shares["idle_sms"] > 0.35
+    busiest = result.utilization.busy_fractions["arithmetic"]
+    assert result.utilization.gpu_busy_fractions["arithmetic"] == pytest.approx(81 / 160 * busiest)
 
 
 def test_cuda_cores_that_multiply_are_busy_and_tensor_cores_are_not() -> None:
     result = predict(V100.system, Gemm(2048, 2048, 2048, Dtype.FP32))
-    assert result.unit == "cuda"
-    assert result.gpu_busy_fractions["arithmetic"] > 0.7
-    assert result.tensor_active_fraction == 0.0
+    assert result.launch.unit == "cuda"
+    assert result.utilization.gpu_busy_fractions["arithmetic"] > 0.7
+    assert result.counters.tensor_active_fraction == 0.0
 
 
 @pytest.mark.parametrize("detail", ["bound", "sampled", "full"])
 def test_the_shares_add_up_to_the_kernel_time_and_the_largest_is_the_bottleneck(detail: str) -> None:
     for size in (64, 512, 1000):
         result = predict(V100.system, Gemm(size, size, size, Dtype.FP16), Options(detail=detail))
-        assert sum(result.time_shares.values()) == pytest.approx(1.0)
-        assert min(result.time_shares.values()) >= 0.0
-        assert result.bottleneck == max(result.time_shares, key=lambda name: result.time_shares[name])
+        shares = result.utilization.time_shares
+        assert sum(shares.values()) == pytest.approx(1.0)
+        assert min(shares.values()) >= 0.0
+        assert result.bottleneck == max(shares, key=lambda name: shares[name])
 
 
 def test_a_share_of_peak_above_100_comes_with_the_clock_that_the_peak_is_stated_for() -> None:
     spec = with_overrides(load_spec("RTX-3090"), {"power.board_limit_w": 2000, "clock.max_mhz": 2100})
     result = predict(spec.system, Gemm(8192, 8192, 8192, Dtype.BF16))
-    assert result.pct_of_peak > 100
-    assert (result.peak_clock_mhz, result.clock_mhz) == (1695.0, 2100.0)
-    assert result.pct_of_peak * result.peak_clock_mhz / result.clock_mhz < 100
+    assert result.timing.pct_of_peak > 100
+    assert (result.timing.peak_clock_mhz, result.timing.clock_mhz) == (1695.0, 2100.0)
+    assert result.timing.pct_of_peak * result.timing.peak_clock_mhz / result.timing.clock_mhz < 100
 
 
 # Against boards with more of one resource
@@ -151,9 +153,9 @@ class Sampled:
     def time_us(self, arch: System) -> float:
         """Time of the same kernel and split on another board."""
         one = self.plan
-        warm = self.result.l2 == "warm"
+        warm = self.result.conditions.l2 == "warm"
         again = plan(arch.gpu, self.gemm, one.kernel, one.split_k, one.mode, warm)
-        return _timed(arch, again, self.result.l2).kernel_time_us
+        return _timed(arch, again, self.result.conditions.l2).kernel_time_us
 
 
 def _timed(arch: System, planned: GemmPlan, l2: str) -> Timed:
@@ -190,7 +192,7 @@ def test_more_of_what_takes_most_of_the_time_helps_most(products: list[Sampled])
     # in FP32 products of a few columns, whose loads wait for each other while they keep DRAM busy.
     right = counted = 0
     for one in products:
-        name, share = next(iter(one.result.time_shares.items()))
+        name, share = next(iter(one.result.utilization.time_shares.items()))
         if share < 0.5 or name == "idle_sms":
             continue
         before = one.result.kernel_time_us
@@ -203,10 +205,11 @@ def test_more_of_what_takes_most_of_the_time_helps_most(products: list[Sampled])
 
 def test_no_kernel_executes_less_than_its_product_and_the_shares_add_up(products: list[Sampled]) -> None:
     for one in products:
-        assert 0 < one.result.useful_fraction <= 1
-        assert sum(one.result.time_shares.values()) == pytest.approx(1.0)
-        for name, busy in one.result.gpu_busy_fractions.items():
-            assert 0 <= busy <= one.result.busy_fractions[name]
+        assert 0 < one.result.launch.useful_fraction <= 1
+        utilization = one.result.utilization
+        assert sum(utilization.time_shares.values()) == pytest.approx(1.0)
+        for name, busy in utilization.gpu_busy_fractions.items():
+            assert 0 <= busy <= utilization.busy_fractions[name]
 
 
 def test_sms_that_are_named_idle_are_not_missed(products: list[Sampled]) -> None:
@@ -215,7 +218,7 @@ def test_sms_that_are_named_idle_are_not_missed(products: list[Sampled]) -> None
     ]
     assert len(found) > 5
     for one in found:
-        only = with_gpu(one.arch, sm=one.arch.gpu.sm.model_copy(update={"count": one.result.sms_used}))
+        only = with_gpu(one.arch, sm=one.arch.gpu.sm.model_copy(update={"count": one.result.launch.sms_used}))
         assert one.time_us(only) == pytest.approx(one.result.kernel_time_us, rel=0.05)
         assert one.plan.totals[0].sm_balance(only.gpu) == 1.0
 

@@ -69,7 +69,7 @@ def test_a_contradiction_that_goes_without_extrapolation_is_not_reported(
     whole = simulate(Machine.of(arch.gpu, arch.gpu.clock.max_mhz), lower(plan)[0], extrapolate=False)
     inject(fault, whole_too=False)
     result = predict(arch, PRODUCT, Options(load="burst"))
-    assert result.cycles == whole.cycles
+    assert result.timing.cycles == whole.cycles
     assert (result.consistent, result.notes) == (True, ())
 
 

@@ -126,7 +126,7 @@ def test_tf32_peaks_at_156_and_takes_twice_the_time_of_fp16_at_equal_tiles() -> 
     )
     # the same bytes of k in a step, half the elements
     assert tf32.kernel_time_us / fp16.kernel_time_us == pytest.approx(2.0, rel=0.03)
-    assert tf32.shared_bytes == pytest.approx(2 * fp16.shared_bytes, rel=0.01)
+    assert tf32.counters.shared_bytes == pytest.approx(2 * fp16.counters.shared_bytes, rel=0.01)
 
 
 def tf32_speedup(size: int) -> float:
@@ -209,11 +209,11 @@ def test_metadata_travels_through_every_level() -> None:
 
 def test_a_2_4_result_names_what_it_carries_out_beside_its_dense_equivalent() -> None:
     dense, sparse = (predict(A100, square(1024, Dtype.FP16, one), BURST) for one in ("dense", "2:4"))
-    assert dense.executed_tflops == dense.tflops
-    assert sparse.executed_tflops == sparse.tflops / 2
+    assert dense.timing.executed_tflops == dense.tflops
+    assert sparse.timing.executed_tflops == sparse.tflops / 2
     assert sparse.tflops == pytest.approx(2 * 1024**3 / sparse.kernel_time_us / 1e6)
     assert "spgemm" in sparse.kernel
-    assert sparse.bound_us <= sparse.kernel_time_us
+    assert sparse.timing.bound_us <= sparse.kernel_time_us
 
 
 def test_2_4_wins_half_as_much_again_where_arithmetic_binds_and_little_where_the_product_is_small() -> None:
@@ -326,8 +326,8 @@ def test_fp32_accumulation_costs_half_the_rate_on_geforce_alone() -> None:
 @pytest.mark.parametrize(("dtype", "sparsity"), [(Dtype.INT8, "dense"), (Dtype.TF32, "2:4"), (Dtype.INT4, "2:4")])
 def test_every_detail_plays_the_newer_paths(dtype: Dtype, sparsity: str, detail: str) -> None:
     result = predict(A100, square(512, dtype, sparsity), Options(detail=detail, load="burst"))
-    assert sum(result.stall_cycles.values()) == result.warp_cycles > 0
-    assert result.kernel_time_us >= result.bound_us
+    assert sum(result.counters.stall_cycles.values()) == result.counters.warp_cycles > 0
+    assert result.kernel_time_us >= result.timing.bound_us
 
 
 # Hopper
@@ -390,7 +390,7 @@ def test_an_h100_held_by_its_power_limit_multiplies_as_published() -> None:
     # zzc0721/torch-performance-test-data issue 79: 8192^3 in BF16 takes 1379 us; deepseek-ai/DeepGEMM issue 120:
     # GEMMs run at 1575 MHz. The energy of a multiply-add was fitted to these and others, which differ by some percent.
     result = predict(H100, square(8192, Dtype.BF16))
-    assert result.clock_mhz == pytest.approx(1575, rel=0.06)
+    assert result.timing.clock_mhz == pytest.approx(1575, rel=0.06)
     assert result.kernel_time_us == pytest.approx(1379, rel=0.12)
 
 

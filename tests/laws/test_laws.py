@@ -116,10 +116,10 @@ def test_no_simulated_time_is_below_the_bound(data: st.DataObject, name: str, l2
     spec = board(name)
     gemm = data.draw(drawn(name, detail))
     result = predict(spec.system, gemm, Options(detail=detail, l2=l2, load=load))
-    assert result.kernel_time_us >= result.bound_us
+    assert result.kernel_time_us >= result.timing.bound_us
     assert result.time_us >= result.kernel_time_us
     stated = min(spec.gpu.clock.tensor_boost_mhz or math.inf, spec.gpu.clock.boost_mhz)
-    assert result.pct_of_peak <= 100 * spec.gpu.clock.max_mhz / stated
+    assert result.timing.pct_of_peak <= 100 * spec.gpu.clock.max_mhz / stated
     assert all(result.kernel_time_us >= bound for bound in result.bounds_us.values())
 
 
@@ -141,7 +141,7 @@ def test_no_time_is_below_what_dram_takes_for_results_that_l2_cannot_keep(gemm: 
     assume(gemm.dtype is not Dtype.INT8 or multiplies_int8(arch))
     result = predict(arch, gemm, Options(l2=l2, load="burst"))
     written = gemm.result_bytes - arch.gpu.l2.capacity_bytes
-    assert result.kernel_time_us >= result.bound_us >= written / (arch.gpu.dram.peak_bandwidth_gb_per_s * 1e3)
+    assert result.kernel_time_us >= result.timing.bound_us >= written / (arch.gpu.dram.peak_bandwidth_gb_per_s * 1e3)
 
 
 def multiplies_int8(arch: System) -> bool:
@@ -180,10 +180,10 @@ def test_on_any_kernel_jumps_change_next_to_nothing_and_no_resource_works_longer
 def test_causes_add_up_to_the_warp_cycles(data: st.DataObject, name: str, l2: str, detail: str) -> None:
     spec = board(name)
     result = predict(spec.system, data.draw(drawn(name, detail)), Options(detail=detail, l2=l2, load="burst"))
-    assert set(result.stall_cycles) == {cause.value for cause in Cause}
-    assert all(isinstance(cycles, int) and cycles >= 0 for cycles in result.stall_cycles.values())
-    assert sum(result.stall_cycles.values()) == result.warp_cycles
-    assert result.warp_cycles > 0
+    assert set(result.counters.stall_cycles) == {cause.value for cause in Cause}
+    assert all(isinstance(cycles, int) and cycles >= 0 for cycles in result.counters.stall_cycles.values())
+    assert sum(result.counters.stall_cycles.values()) == result.counters.warp_cycles
+    assert result.counters.warp_cycles > 0
 
 
 @dataclasses.dataclass(slots=True)
@@ -305,7 +305,7 @@ def test_a_cold_start_reads_every_operand_from_dram_once_at_least(data: st.DataO
     operands = gemm.batch * gemm.k * (gemm.m * a_bits + gemm.n * gemm.dtype.bits) / 8
     outcome = simulate(Machine.of(arch.gpu, arch.gpu.clock.max_mhz), launch, "full")
     assert outcome.dram_read_bytes >= operands * (1 - 1e-9)
-    assert predict(arch, gemm, Options(load="burst")).dram_read_bytes >= int(operands)
+    assert predict(arch, gemm, Options(load="burst")).counters.dram_read_bytes >= int(operands)
 
 
 @settings(max_examples=20)
@@ -316,8 +316,8 @@ def test_what_fits_a_warm_l2_is_not_read_from_dram(data: st.DataObject, name: st
     # 3 x 192 x 192 x 3 x 8 B = 2.7 MB; the smallest L2 here has 4 MiB
     for detail in ("sampled", "full"):
         result = predict(spec.system, gemm, Options(detail=detail, l2="warm", load="burst"))
-        assert result.dram_read_bytes == 0
-        assert result.l2_hit_fraction == 1.0
+        assert result.counters.dram_read_bytes == 0
+        assert result.counters.l2_hit_fraction == 1.0
 
 
 # More hardware is never slower
@@ -345,7 +345,7 @@ def before_and_after(spec: Spec, gemm: Gemm, change: Change, by: float, options:
     slow = predict(spec.system, gemm, options)
     pinned = dataclasses.replace(options, kernel=slow.kernel)
     fast = predict(with_overrides(spec, change(spec.system, by)).system, gemm, pinned)
-    assume((fast.split_k, fast.grid) == (slow.split_k, slow.grid))
+    assume((fast.launch.split_k, fast.launch.grid) == (slow.launch.split_k, slow.launch.grid))
     return slow, fast
 
 
@@ -356,7 +356,7 @@ def test_half_a_round_of_small_ctas_takes_half_of_a_round(detail: str) -> None:
     cycles = {
         batch: predict(
             board("V100-PCIe-32GB").system, Gemm(17, 142, 443, Dtype.FP32, batch, layout="nn"), options
-        ).cycles
+        ).timing.cycles
         for batch in (426, 533, 640)  # two rounds, two and a half, three
     }
     assert cycles[533] - cycles[426] == pytest.approx((cycles[640] - cycles[426]) / 2, rel=0.1)
@@ -411,7 +411,7 @@ def test_more_l2_bandwidth_slows_no_fp32_kernel_on_hopper() -> None:
     slow = predict(spec.system, gemm, options)
     more = with_overrides(spec, MORE["L2 bandwidth"](spec.system, 2.0)).system
     fast = predict(more, gemm, dataclasses.replace(options, kernel=slow.kernel))
-    assert (fast.split_k, fast.grid) == (slow.split_k, slow.grid)
+    assert (fast.launch.split_k, fast.launch.grid) == (slow.launch.split_k, slow.launch.grid)
     assert fast.kernel_time_us <= slow.kernel_time_us * (1 + SAMPLED_TOLERANCE)
 
 
@@ -425,7 +425,7 @@ ALIGNED = st.integers(min_value=1, max_value=8).map(lambda count: 64 * count)
 def pinned_pair(spec: Spec, less: Gemm, more: Gemm, options: Options) -> tuple[Result, Result]:
     first = predict(spec.system, less, options)
     second = predict(spec.system, more, dataclasses.replace(options, kernel=first.kernel))
-    assume(first.split_k == second.split_k)
+    assume(first.launch.split_k == second.launch.split_k)
     return first, second
 
 
@@ -437,7 +437,7 @@ def test_twice_the_k_is_never_faster(name: str, m: int, n: int, k: int, dtype: D
     options = Options(detail=detail, l2=l2, load="burst")
     less, more = pinned_pair(spec, Gemm(m, n, k, dtype), Gemm(m, n, 2 * k, dtype), options)
     assert more.kernel_time_us >= less.kernel_time_us * (1 - EVENT_ROUNDING)
-    assert more.dram_read_bytes >= less.dram_read_bytes
+    assert more.counters.dram_read_bytes >= less.counters.dram_read_bytes
 
 
 @settings(max_examples=40)
@@ -496,7 +496,7 @@ def test_a_board_that_is_faster_in_everything_takes_the_same_cycles(
     gemm = data.draw(drawn(name, detail))
     options = Options(detail=detail, l2=l2, load="burst")
     here, there = predict(arch, gemm, options), predict(other, gemm, options)
-    assert here.cycles == there.cycles
-    assert here.stall_cycles == there.stall_cycles
+    assert here.timing.cycles == there.timing.cycles
+    assert here.counters.stall_cycles == there.counters.stall_cycles
     assert there.time_us == pytest.approx(here.time_us / by)
     assert there.tflops == pytest.approx(here.tflops * by)

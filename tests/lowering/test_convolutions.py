@@ -81,7 +81,7 @@ def test_a_prediction_is_above_its_lower_bound_and_below_the_peak(shape: Any, op
     result = predict(load_spec("v100-sxm2-16gb").system, Convolution(shape, Dtype.FP32, op, "nchw"))
     assert result.consistent
     # Winograd reads and writes tensors of its own, and its products have few CTAs: a recorded gradient takes 6.4 times.
-    assert result.bound_us < result.kernel_time_us < 5 * result.bound_us
+    assert result.timing.bound_us < result.kernel_time_us < 5 * result.timing.bound_us
 
 
 def test_a_filter_of_one_tap_takes_the_time_of_its_multiplication() -> None:
@@ -109,7 +109,7 @@ def test_tensor_cores_convolve_images_of_either_layout(op: str) -> None:
     by_channel, by_pixel = (
         predict(system, Convolution(SPATIAL, Dtype.FP16, op, layout), Options(l2="warm")) for layout in ("nchw", "nhwc")
     )
-    assert by_channel.unit == by_pixel.unit == "tensor"
+    assert by_channel.launch.unit == by_pixel.launch.unit == "tensor"
     # The images are transposed before.
     assert by_channel.time_us > 1.1 * by_pixel.time_us
 
@@ -155,7 +155,7 @@ def test_filters_gradients_of_few_channels_on_volta() -> None:
     strided = ConvolutionShape(16, 8, 224, 224, 64, 7, 7, pad=(3, 3), stride=(2, 2))
     for shape, unit, measured_us in ((dense, "tensor", 325), (strided, "cuda", 1405)):
         result = predict(system, Convolution(shape, Dtype.FP16, "conv_bwd_weights", "nchw"), Options(l2="warm"))
-        assert result.unit == unit
+        assert result.launch.unit == unit
         assert result.kernel_time_us == pytest.approx(measured_us, rel=0.18)
 
 
@@ -225,9 +225,9 @@ def test_winograd_is_faster_than_the_peak_of_a_direct_convolution() -> None:
     shape = ConvolutionShape(48, 256, 56, 56, 256, 3, 3, pad=(1, 1))
     result = predict(load_spec("a100-sxm4-80gb").system, Convolution(shape, Dtype.FP32, "conv_fwd", "nchw"))
     assert result.consistent
-    assert result.pct_of_peak > 100
+    assert result.timing.pct_of_peak > 100
     assert result.kernel == "ampere_sgemm_128x128_nn"
-    assert result.grid[2] == 36
+    assert result.launch.grid[2] == 36
 
 
 def test_one_kernel_of_winograd_has_a_cta_for_8_by_16_pixels_and_32_filters() -> None:
@@ -261,28 +261,28 @@ def test_a_filter_of_one_tap_is_a_product_for_each_image_with_cudnn_8() -> None:
     shape = ConvolutionShape(32, 512, 28, 28, 128, 1, 1)
     result = predict(load_spec("a100-sxm4-40gb").system, Convolution(shape, Dtype.TF32, "conv_fwd", "nchw"))
     assert result.kernel.startswith("cutlass_80_tensorop_s1688gemm")
-    assert result.grid[2] == 32
+    assert result.launch.grid[2] == 32
 
 
 @pytest.mark.parametrize("dtype", [Dtype.FP16, Dtype.BF16, Dtype.TF32])
 @pytest.mark.parametrize("op", CONVOLUTION_OPS)
 def test_every_pass_runs_on_the_tensor_cores_of_an_a100(op: str, dtype: Dtype) -> None:
     result = predict(load_spec("a100-sxm4-80gb").system, Convolution(SPATIAL, dtype, op))
-    assert (result.unit, result.consistent) == ("tensor", True)
+    assert (result.launch.unit, result.consistent) == ("tensor", True)
 
 
 def test_neighbouring_groups_share_a_tile() -> None:
     """ResNeXt-101 32x4d: 32 groups of 4 channels are computed as 2 of 64."""
     shape = ConvolutionShape(128, 128, 56, 56, 128, 3, 3, pad=(1, 1), groups=32)
     result = predict(load_spec("a100-sxm4-80gb").system, Convolution(shape, Dtype.FP16))
-    assert result.grid[2] == 2
-    assert result.useful_fraction == pytest.approx(1 / 16, rel=0.1)
+    assert result.launch.grid[2] == 2
+    assert result.launch.useful_fraction == pytest.approx(1 / 16, rel=0.1)
 
 
 def test_the_gradient_of_grouped_filters_is_split() -> None:
     shape = ConvolutionShape(128, 128, 56, 56, 128, 3, 3, pad=(1, 1), groups=32)
     result = predict(load_spec("a100-sxm4-80gb").system, Convolution(shape, Dtype.FP16, "conv_bwd_weights"))
-    assert result.split_k > 1
+    assert result.launch.split_k > 1
 
 
 def test_a_first_layer_has_kernels_of_its_own_since_cudnn_8() -> None:
@@ -299,7 +299,7 @@ def test_a_first_layer_has_kernels_of_its_own_since_cudnn_8() -> None:
 @pytest.mark.parametrize("name", ["v100-pcie-32gb", "t4", "a100-sxm4-80gb", "a40", "h100-sxm5-80gb"])
 def test_cuda_cores_convolve_images_of_either_layout(name: str, op: str, layout: str) -> None:
     result = predict(load_spec(name).system, Convolution(STRIDED, Dtype.FP32, op, layout))
-    assert (result.unit, result.consistent) == ("cuda", True)
+    assert (result.launch.unit, result.consistent) == ("cuda", True)
 
 
 def test_the_kernel_of_a_result_can_be_pinned() -> None:
@@ -347,7 +347,7 @@ def test_the_gradient_of_filters_in_fp16_leaves_a_turing_kernel_as_fp32() -> Non
 def test_padding_as_wide_as_the_filter_keeps_a_convolution_from_tensor_cores(op: str) -> None:
     """DeepBench's filter of one tap with a padding of 3 takes as long in FP16 as in FP32, on V100 and T4."""
     padded = Convolution(ConvolutionShape(8, 2048, 7, 7, 512, 1, 1, (3, 3), (2, 2)), Dtype.FP16, op, "nchw")
-    assert predict(load_spec("v100-sxm2-16gb").system, padded).unit == "cuda"
+    assert predict(load_spec("v100-sxm2-16gb").system, padded).launch.unit == "cuda"
 
 
 def test_l1_serves_neighbouring_taps_that_have_steps_of_their_own() -> None:
@@ -358,7 +358,7 @@ def test_l1_serves_neighbouring_taps_that_have_steps_of_their_own() -> None:
             predict(system, Convolution(ConvolutionShape(32, 64 * 3 // taps, 56, 56, 64, 1, taps), Dtype.FP16))
             for taps in (3, 1)
         )
-        assert (pixels.l2_bytes < 0.7 * tap.l2_bytes) is served
+        assert (pixels.counters.l2_bytes < 0.7 * tap.counters.l2_bytes) is served
 
 
 @pytest.mark.parametrize(
@@ -383,7 +383,7 @@ def test_gradients_in_fp32_have_the_grids_of_profiles(op: str, shape: Any, kerne
     """ResNet-50 of 32 images on a V100; a row of the results, or 512 pixels of an image, to each part of k."""
     system = load_spec("v100-sxm2-32gb").system
     result = predict(system, Convolution(shape, Dtype.FP32, op, "nchw"), Options(kernel=kernel))
-    assert result.grid == grid
+    assert result.launch.grid == grid
 
 
 def chosen(board: str, operator: Convolution, cuda: int | None = None) -> ConvolutionPlan:
@@ -481,7 +481,7 @@ def test_turing_has_tensor_cores_compute_gradients_of_many_filters(filters: int,
     """However few the channels, and though CUDA cores would be faster."""
     shape = ConvolutionShape(8, 8, 112, 112, filters, 5, 5, stride=(2, 2))
     result = predict(load_spec("t4", cuda=10).system, Convolution(shape, Dtype.FP16, "conv_bwd_weights", "nchw"))
-    assert result.unit == unit
+    assert result.launch.unit == unit
 
 
 @pytest.mark.parametrize("op", CONVOLUTION_OPS)
@@ -489,9 +489,9 @@ def test_channels_by_themselves_take_the_time_to_pass_over_the_images(op: str) -
     """A depthwise layer of MobileNet: its arithmetic is a hundredth of what tiles of 32 channels would take."""
     shape = ConvolutionShape(64, 144, 56, 56, 144, 3, 3, pad=(1, 1), groups=144)
     result = predict(load_spec("v100-sxm2-16gb").system, Convolution(shape, Dtype.FP32, op, "nchw"))
-    assert (result.unit, result.consistent) == ("cuda", True)
+    assert (result.launch.unit, result.consistent) == ("cuda", True)
     assert result.kernel.startswith("conv_depthwise2d")
-    assert 1.0 < result.kernel_time_us / result.bound_us < (12.0 if op == "conv_bwd_weights" else 2.0)
+    assert 1.0 < result.kernel_time_us / result.timing.bound_us < (12.0 if op == "conv_bwd_weights" else 2.0)
 
 
 def test_the_longest_part_of_all_pixels_ends_last_where_all_ctas_run_at_once() -> None:

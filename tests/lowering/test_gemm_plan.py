@@ -59,9 +59,9 @@ def test_a_product_that_is_split_within_a_kernel_takes_the_memset_longer() -> No
     none, short, long = (
         predict(V100.with_values([("front_end.memset_us", us)]), gemm, alone) for us in (1.0, 2.0, 50.0)
     )
-    assert short.split_k > 1
+    assert short.launch.split_k > 1
     assert short.kernel_time_us == pytest.approx(none.kernel_time_us + 1.0)
-    assert long.split_k == 1  # the library reckons with it
+    assert long.launch.split_k == 1  # the library reckons with it
 
 
 def test_a_batch_is_a_third_dimension_of_the_grid() -> None:
@@ -199,8 +199,8 @@ def test_a_row_major_product_takes_as_long_as_its_column_major_transpose(
     by_rows = predict(arch, Gemm(m, n, k, dtype, layout=layout, order="row"), options)
     by_columns = predict(arch, Gemm(n, m, k, dtype, layout=layout, order="column"), options)
     assert by_rows.time_us == by_columns.time_us
-    assert (by_rows.kernel, by_rows.grid) == (by_columns.kernel, by_columns.grid)
-    assert by_rows.dram_bytes == by_columns.dram_bytes
+    assert (by_rows.kernel, by_rows.launch.grid) == (by_columns.kernel, by_columns.launch.grid)
+    assert by_rows.counters.dram_bytes == by_columns.counters.dram_bytes
 
 
 def test_shared_bytes_are_data_whatever_the_width_of_the_port() -> None:

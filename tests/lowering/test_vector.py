@@ -81,18 +81,18 @@ def test_each_board_predicts_each_operator_at_or_above_its_bound(board: str) -> 
     for operator in ONE_A_KERNEL:
         result = predict(system, operator)
         assert result.consistent, (operator, result.notes)
-        assert result.kernel_time_us >= result.bound_us > 0
-        assert sum(result.stall_cycles.values()) == result.warp_cycles > 0
-        assert math.isclose(sum(result.time_shares.values()), 1.0)
-        assert result.power_w > system.gpu.power.idle_w
+        assert result.kernel_time_us >= result.timing.bound_us > 0
+        assert sum(result.counters.stall_cycles.values()) == result.counters.warp_cycles > 0
+        assert math.isclose(sum(result.utilization.time_shares.values()), 1.0)
+        assert result.counters.power_w > system.gpu.power.idle_w
 
 
 @pytest.mark.parametrize("operator", SMALL, ids=NAMES)
 def test_cold_runs_read_operands_and_write_results_once_or_more(t4: System, operator: VectorOperator) -> None:
     result = predict(t4, operator)
     read = sum(access.touched_bytes for access in operator.reads if access.distinct is None)  # others stay in L1
-    assert result.dram_write_bytes == round(operator.result_bytes)
-    assert result.dram_read_bytes == pytest.approx(read, rel=1e-6)
+    assert result.counters.dram_write_bytes == round(operator.result_bytes)
+    assert result.counters.dram_read_bytes == pytest.approx(read, rel=1e-6)
 
 
 WRITTEN_EARLY = pytest.mark.xfail(strict=True, reason="full writes results to DRAM from usable_fraction of L2 on")
@@ -111,14 +111,16 @@ EARLY = (
 )
 def test_sampled_agrees_with_full_on_vector_operators(t4: System, operator: VectorOperator) -> None:
     sampled, full = (
-        predict(t4, operator, Options(detail=detail, load="burst")).cycles for detail in ("sampled", "full")
+        predict(t4, operator, Options(detail=detail, load="burst")).timing.cycles for detail in ("sampled", "full")
     )
     assert sampled == pytest.approx(full, rel=0.08)
 
 
 @pytest.mark.xfail(strict=True, reason="full: warps that drift apart in loops without barriers fetch blocks again")
 def test_sampled_agrees_with_full_on_long_loops_without_barriers(t4: System) -> None:
-    sampled, full = (predict(t4, ADAM, Options(detail=detail, load="burst")).cycles for detail in ("sampled", "full"))
+    sampled, full = (
+        predict(t4, ADAM, Options(detail=detail, load="burst")).timing.cycles for detail in ("sampled", "full")
+    )
     assert sampled == pytest.approx(full, rel=0.08)
 
 
@@ -154,7 +156,7 @@ def test_a_long_stream_runs_at_the_bandwidth_of_its_mix_of_reads_and_writes(t4: 
     ):
         result = predict(t4, operator, Options(load="burst"))
         mixed = peak / (1.0 + writes * (t4.gpu.dram.mixed_write_cost - 1.0))
-        assert result.bandwidth_gb_per_s == pytest.approx(mixed, rel=0.02)
+        assert result.timing.bandwidth_gb_per_s == pytest.approx(mixed, rel=0.02)
         assert result.bottleneck == "dram"
 
 
@@ -183,16 +185,16 @@ def test_writes_alone_lose_no_time_to_changes_of_direction(t4: System) -> None:
     fill = predict(t4, Pointwise(("copy",), 1 << 28, (), (results,)), Options(load="burst"))
     copy = predict(t4, Pointwise(("copy",), 1 << 28, (results,), (results,)), Options(load="burst"))
     peak = t4.gpu.dram.peak_bandwidth_gb_per_s * t4.gpu.dram.efficiency_fraction
-    assert fill.bandwidth_gb_per_s == pytest.approx(peak, rel=0.02)
-    assert copy.bandwidth_gb_per_s < 0.97 * peak
+    assert fill.timing.bandwidth_gb_per_s == pytest.approx(peak, rel=0.02)
+    assert copy.timing.bandwidth_gb_per_s < 0.97 * peak
 
 
 def test_elements_that_lie_apart_take_a_sector_of_l2_each(t4: System) -> None:
     elements = 1 << 22
     there, apart = Access(elements, Dtype.INT8), Access(elements, Dtype.INT8, run=1)
     copied, transposed = (predict(t4, Pointwise(("copy",), elements, (read,), (there,))) for read in (there, apart))
-    assert transposed.l2_bytes == pytest.approx(copied.l2_bytes + 31 * elements, rel=0.01)
-    assert transposed.dram_bytes == copied.dram_bytes
+    assert transposed.counters.l2_bytes == pytest.approx(copied.counters.l2_bytes + 31 * elements, rel=0.01)
+    assert transposed.counters.dram_bytes == copied.counters.dram_bytes
     assert transposed.bottleneck == "l2"
 
 
@@ -204,7 +206,7 @@ def test_batch_norm_of_channels_that_lie_apart_has_a_cta_for_each(t4: System) ->
     normalised = Pointwise(("normalise",), elements, (x, of_channel, of_channel), (_fp32(elements),))
     for operator in (statistics, normalised):
         result = predict(t4, operator, Options(detail="bound"))
-        assert (result.kernel, result.grid, result.threads) == (
+        assert (result.kernel, result.launch.grid, result.launch.threads) == (
             f"bn_1C11_kernel_NCHW<{operator.function}>",
             (64, 1, 1),
             512,
@@ -237,7 +239,7 @@ def test_gradients_of_batch_norm_with_few_channels_wait_for_one_element_after_th
 def test_what_is_broadcast_comes_from_dram_again_once_it_is_larger_than_l2(t4: System) -> None:
     def read_bytes(distinct: int) -> int:
         x, mask = _fp32(1 << 26), _fp32(1 << 26, distinct=distinct)
-        return predict(t4, Pointwise(("add",), 1 << 26, (x, mask), (x,))).dram_read_bytes
+        return predict(t4, Pointwise(("add",), 1 << 26, (x, mask), (x,))).counters.dram_read_bytes
 
     assert read_bytes(1 << 17) == 4 * ((1 << 26) + (1 << 17))
     assert read_bytes(1 << 22) == 8 * (1 << 26)
@@ -265,14 +267,14 @@ def test_how_tensors_are_touched_decides_the_kernel(t4: System, operator: Pointw
 def test_sums_of_columns_have_the_grids_that_were_recorded(m: int, n: int, grid: tuple[int, int, int]) -> None:
     """A100, gradients of biases (facebookresearch/HolisticTraceAnalysis), whose y is our z."""
     total = ColumnReduction("sum", m, n, (_fp32(m * n),), (_fp32(n),))
-    assert predict(load_spec("a100-sxm4-40gb").system, total, Options(detail="bound")).grid == grid
+    assert predict(load_spec("a100-sxm4-40gb").system, total, Options(detail="bound")).launch.grid == grid
 
 
 def test_rows_that_do_not_stay_in_l2_are_read_again_from_dram(t4: System) -> None:
     rows = 4096
     short, long = (predict(t4, LayerNorm(rows, n, Dtype.FP32)) for n in (512, 8192))
-    assert short.dram_read_bytes == pytest.approx(rows * 512 * 4, rel=0.01)
-    assert 1.8 < long.dram_read_bytes / (rows * 8192 * 4) <= 2.0
+    assert short.counters.dram_read_bytes == pytest.approx(rows * 512 * 4, rel=0.01)
+    assert 1.8 < long.counters.dram_read_bytes / (rows * 8192 * 4) <= 2.0
     assert evicted_between_passes(t4.gpu, LayerNorm(1, 8192, Dtype.FP32), 1, 2) == 0.0
 
 
@@ -280,14 +282,14 @@ def test_rows_that_do_not_stay_in_l2_are_read_again_from_dram(t4: System) -> Non
 def test_what_ctas_read_again_meanwhile_counts_for_l2_too(n: int, reads: float) -> None:
     """Softmax of 65536x8192 on V100 takes 10.6 ms, the time of all three passes at the bandwidth of DRAM (NeuSight)."""
     softmax = Softmax(65536, n, Dtype.FP32)
-    read_bytes = predict(load_spec("v100-pcie-32gb").system, softmax).dram_read_bytes
+    read_bytes = predict(load_spec("v100-pcie-32gb").system, softmax).counters.dram_read_bytes
     assert read_bytes == pytest.approx(reads * 65536 * n * 4, rel=0.03)
 
 
 @pytest.mark.parametrize(("board", "dtype", "ctas"), [("v100-pcie-32gb", "fp32", 3), ("a100-sxm4-80gb", "fp32", 4)])
 def test_registers_of_an_architecture_decide_how_many_ctas_an_sm_holds(board: str, dtype: str, ctas: int) -> None:
     """cunn_SoftMaxForward of PyTorch 2.1.2 has 34 registers on sm_70 and 29 on sm_80, with 512 threads."""
-    assert predict(load_spec(board).system, Softmax(4096, 4096, Dtype(dtype))).occupancy == ctas
+    assert predict(load_spec(board).system, Softmax(4096, 4096, Dtype(dtype))).launch.occupancy == ctas
 
 
 @pytest.mark.parametrize(
@@ -331,7 +333,7 @@ def test_the_gradient_of_pooling_takes_the_time_of_its_index_arithmetic() -> Non
 
 def test_a_warm_run_that_fits_l2_leaves_dram_alone(t4: System) -> None:
     cold, warm = (predict(t4, Elementwise(64, 4096, Dtype.FP32, "add"), Options(l2=l2)) for l2 in ("cold", "warm"))
-    assert warm.dram_bytes == 0 < cold.dram_bytes
+    assert warm.counters.dram_bytes == 0 < cold.counters.dram_bytes
     assert warm.kernel_time_us < cold.kernel_time_us
 
 
@@ -346,7 +348,7 @@ def test_the_kernels_are_those_that_pytorch_was_recorded_to_launch(t4: System) -
     )
     for operator, kernel, grid, threads in recorded:
         result = predict(t4, operator, Options(detail="bound"))
-        assert (result.kernel, result.grid, result.threads) == (kernel, (grid, 1, 1), threads)
+        assert (result.kernel, result.launch.grid, result.launch.threads) == (kernel, (grid, 1, 1), threads)
 
 
 @pytest.mark.parametrize(

@@ -203,7 +203,8 @@ def test_the_more_calls_the_lower_the_clock_down_to_the_sustained_one() -> None:
 def test_a_t4_is_throttled_less_the_shorter_it_is_loaded() -> None:
     loads = ("burst", "25", "100", "sustained")
     clocks = [
-        predict(unfitted("T4"), Gemm(1024, 4096, 512, Dtype.FP32), Options(load=load)).clock_mhz for load in loads
+        predict(unfitted("T4"), Gemm(1024, 4096, 512, Dtype.FP32), Options(load=load)).timing.clock_mhz
+        for load in loads
     ]
     assert clocks == sorted(clocks, reverse=True)
     assert clocks[0] > clocks[2] > clocks[-1]
@@ -253,18 +254,18 @@ def test_a_simulated_board_settles_at_its_limit_or_its_highest_clock(
     limit = share * spec.gpu.power.board_limit_w
     arch = with_overrides(spec, {"power.board_limit_w": limit}).system
     result = predict(arch, Gemm(*sizes, dtype))
-    if result.clock_mhz < arch.gpu.clock.max_mhz:
-        assert result.power_w == pytest.approx(limit, rel=LIMIT_TOLERANCE)
+    if result.timing.clock_mhz < arch.gpu.clock.max_mhz:
+        assert result.counters.power_w == pytest.approx(limit, rel=LIMIT_TOLERANCE)
     else:
-        assert result.power_w <= limit
-    assert result.energy_mj == pytest.approx(result.power_w * result.kernel_time_us * 1e-3)
+        assert result.counters.power_w <= limit
+    assert result.counters.energy_mj == pytest.approx(result.counters.power_w * result.kernel_time_us * 1e-3)
 
 
 def test_zeros_draw_less_power_than_numbers_and_those_of_one_sign_less_than_others_or_run_at_a_higher_clock() -> None:
     for name in REAL_BOARDS:
         held = [predict(unfitted(name), Gemm(*LARGE, Dtype.FP16), Options(operands=one)) for one in OPERANDS]
         for drawn, less in pairwise(held):
-            assert (less.clock_mhz, -less.power_w) > (drawn.clock_mhz, -drawn.power_w)
+            assert (less.timing.clock_mhz, -less.counters.power_w) > (drawn.timing.clock_mhz, -drawn.counters.power_w)
             assert less.time_us <= drawn.time_us * (1 + 1e-6)  # to which the governor solves for a clock
 
 
@@ -276,7 +277,7 @@ def test_a_hotter_board_clocks_lower() -> None:
             )
             for at_c in (76.0, 90.0)
         )
-        assert hot.clock_mhz < cool.clock_mhz
+        assert hot.timing.clock_mhz < cool.timing.clock_mhz
 
 
 def test_sgemm_on_turing_is_as_fast_as_somebody_measured() -> None:
@@ -290,7 +291,7 @@ def test_sgemm_on_turing_is_as_fast_as_somebody_measured() -> None:
 def test_a_run_of_minutes_clocks_lower_than_one_of_tenths_of_a_second() -> None:
     v100 = load_spec("V100-PCIe-16GB").system
     short, long = (predict(v100, Gemm(4096, 8192, 8192, Dtype.FP16), Options(load=load)) for load in ("105", "20000"))
-    assert long.clock_mhz < 0.97 * short.clock_mhz
+    assert long.timing.clock_mhz < 0.97 * short.timing.clock_mhz
 
 
 @pytest.mark.parametrize("name", REAL_BOARDS)
@@ -317,12 +318,13 @@ def test_an_energy_that_a_board_cannot_draw_is_beyond_physics() -> None:
 def test_a_tiny_product_never_meets_the_limit() -> None:
     for name in REAL_BOARDS:
         arch = unfitted(name)
-        assert predict(arch, Gemm(64, 64, 64, Dtype.FP32)).clock_mhz == arch.gpu.clock.max_mhz
+        assert predict(arch, Gemm(64, 64, 64, Dtype.FP32)).timing.clock_mhz == arch.gpu.clock.max_mhz
 
 
 def test_a_bound_knows_no_power_limit() -> None:
     t4 = unfitted("T4")
-    assert predict(t4, Gemm(8192, 8192, 8192, Dtype.FP32), Options(detail="bound")).clock_mhz == t4.gpu.clock.max_mhz
+    bound = predict(t4, Gemm(8192, 8192, 8192, Dtype.FP32), Options(detail="bound"))
+    assert bound.timing.clock_mhz == t4.gpu.clock.max_mhz
 
 
 # Published
@@ -332,9 +334,9 @@ def test_a_t4_sustains_an_fp32_product_near_its_throttled_clock_and_not_at_its_p
     # A report in mlcommons/inference_results_v0.5: a T4 set to 1590 MHz runs BERT at about 900 MHz, wandering
     # between 825 and 1545 MHz at 83 C. zzc0721/torch-performance-test-data: 4.2 to 4.4 TFLOP/s, the best of five sizes
     result = predict(load_spec("T4").system, Gemm(*LARGE, Dtype.FP32))
-    assert 800 <= result.clock_mhz <= 1050
+    assert 800 <= result.timing.clock_mhz <= 1050
     assert result.tflops == pytest.approx(4.2, rel=0.15)
-    assert result.power_w == pytest.approx(70.0, rel=LIMIT_TOLERANCE)
+    assert result.counters.power_w == pytest.approx(70.0, rel=LIMIT_TOLERANCE)
 
 
 def test_a_t4_multiplies_random_halves_at_the_clock_and_rate_that_others_read() -> None:
@@ -343,14 +345,14 @@ def test_a_t4_multiplies_random_halves_at_the_clock_and_rate_that_others_read() 
     t4 = load_spec("T4").system
     few, steady = (predict(t4, Gemm(4096, 4096, 4096, Dtype.FP16), Options(load=load)) for load in ("24", "sustained"))
     assert few.tflops == pytest.approx(20.4, rel=0.1)
-    assert few.clock_mhz == pytest.approx(525, rel=0.15)
+    assert few.timing.clock_mhz == pytest.approx(525, rel=0.15)
     assert 17.1 <= steady.tflops <= 23.0
 
 
 def test_a_t4_reaches_its_peak_only_in_a_burst() -> None:
     # Jia et al., arXiv:1903.07486: 7.46 TFLOP/s of FFMA in a short run at 1590 MHz
     result = predict(unfitted("T4"), Gemm(*LARGE, Dtype.FP32), Options(load="burst"))
-    assert result.clock_mhz == 1590.0
+    assert result.timing.clock_mhz == 1590.0
     assert result.tflops == pytest.approx(7.46, rel=0.06)  # a GEMM's instructions are not FFMA alone
 
 
@@ -361,21 +363,21 @@ def test_an_a100_at_its_400_w_sustains_the_published_fp16_rate() -> None:
     a100 = unfitted("A100-SXM4-80GB")
     sustained = predict(a100, Gemm(*LARGE, Dtype.FP16))
     assert sustained.tflops == pytest.approx(257, rel=0.075)
-    assert sustained.clock_mhz < a100.gpu.clock.max_mhz
+    assert sustained.timing.clock_mhz < a100.gpu.clock.max_mhz
     burst = predict(a100, Gemm(*LARGE, Dtype.FP16), Options(load="burst"))
-    assert burst.clock_mhz == a100.gpu.clock.max_mhz
+    assert burst.timing.clock_mhz == a100.gpu.clock.max_mhz
     # All-zero data, which draws little power, runs at 295 TFLOP/s in the same article: the highest clock.
     assert burst.tflops == pytest.approx(295, rel=0.04)
-    assert burst.power_w > 400
+    assert burst.counters.power_w > 400
 
 
 def test_of_two_equal_chips_the_one_with_the_lower_limit_is_slower() -> None:
     pcie, sxm = (unfitted(name) for name in ("A100-PCIe-40GB", "A100-SXM4-40GB"))
     assert pcie.gpu.power.board_limit_w < sxm.gpu.power.board_limit_w
     slower, faster = (predict(arch, Gemm(*LARGE, Dtype.FP16)) for arch in (pcie, sxm))
-    assert slower.clock_mhz < faster.clock_mhz
+    assert slower.timing.clock_mhz < faster.timing.clock_mhz
     assert slower.time_us > faster.time_us
-    assert math.isclose(slower.power_w, 250.0, rel_tol=LIMIT_TOLERANCE)
+    assert math.isclose(slower.counters.power_w, 250.0, rel_tol=LIMIT_TOLERANCE)
 
 
 def test_a_v100_sustains_sgemm_at_the_clock_of_four_measured_ones() -> None:
@@ -383,13 +385,13 @@ def test_a_v100_sustains_sgemm_at_the_clock_of_four_measured_ones() -> None:
     # Its sines and cosines of whole numbers change sign rarely.
     product = Gemm(25536, 25536, 25536, Dtype.FP32, layout="nn")
     result = predict(unfitted("V100-SXM2-16GB"), product, Options(operands="positive"))
-    assert 1400 <= result.clock_mhz <= 1480
+    assert 1400 <= result.timing.clock_mhz <= 1480
 
 
 def test_v100_sxm2_multiplies_fp32_below_its_highest_clock() -> None:
     # DeepBench, FP32 at 300 W, 5124 x 9124 x 2560: 13.6 TFLOP/s, and no product of its kind above 14.5.
     result = predict(unfitted("V100-SXM2-16GB"), Gemm(5124, 9124, 2560, Dtype.FP32), Options(operands="positive"))
-    assert 1380 <= result.clock_mhz <= 1460
+    assert 1380 <= result.timing.clock_mhz <= 1460
     assert result.tflops == pytest.approx(13.6, rel=0.05)
 
 
@@ -399,20 +401,21 @@ def test_a_flush_before_each_call_leaves_a_higher_clock_to_short_calls_than_to_l
         for size in (2048, 8192)
         for load in ("burst", "flushed", "sustained")
     }
-    clocks = {key: result.clock_mhz for key, result in results.items()}
+    clocks = {key: result.timing.clock_mhz for key, result in results.items()}
     # 256 MB of zeros take twice as long as the product of 2048, and a hundredth of the time of that of 8192.
     assert clocks[2048, "burst"] == clocks[2048, "flushed"] > clocks[2048, "sustained"] + 100
     assert clocks[8192, "burst"] > clocks[8192, "flushed"] + 100
     assert clocks[8192, "flushed"] == pytest.approx(clocks[8192, "sustained"], rel=0.03)
     # Power and energy are those of the call, not of the flush before it; a board that is busy for 125 ms is warmer.
-    assert results[2048, "burst"].power_w < results[2048, "flushed"].power_w < 1.02 * results[2048, "burst"].power_w
+    burst_w, flushed_w = (results[2048, load].counters.power_w for load in ("burst", "flushed"))
+    assert burst_w < flushed_w < 1.02 * burst_w
 
 
 def test_a_flush_counts_for_no_longer_than_the_governor_averages() -> None:
     product = Gemm(2048, 2048, 2048, Dtype.FP16)
     quick = with_overrides(unfitted_spec("A100-SXM4-80GB"), {"power.averaging_ms": 0.0}).system
-    assert predict(quick, product, Options(load="flushed")).clock_mhz == pytest.approx(
-        predict(quick, product, Options(load="sustained")).clock_mhz, rel=0.01
+    assert predict(quick, product, Options(load="flushed")).timing.clock_mhz == pytest.approx(
+        predict(quick, product, Options(load="sustained")).timing.clock_mhz, rel=0.01
     )
 
 
@@ -430,5 +433,5 @@ def test_a_board_at_its_limit_multiplies_random_data_as_published(
     name: str, dtype: Dtype, size: int, tflops: float
 ) -> None:
     result = predict(unfitted(name), Gemm(size, size, size, dtype), Options(load="36"))
-    assert result.clock_mhz < unfitted(name).gpu.clock.max_mhz
+    assert result.timing.clock_mhz < unfitted(name).gpu.clock.max_mhz
     assert result.tflops == pytest.approx(tflops, rel=0.12)

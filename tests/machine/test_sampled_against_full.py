@@ -159,8 +159,10 @@ def compared(case: Case) -> Comparison:
     sampled, full = (
         predict(arch, case.gemm, Options(detail=detail, l2=case.l2, load="burst")) for detail in ("sampled", "full")
     )
-    assert (sampled.kernel, sampled.grid) == (full.kernel, full.grid)
-    return Comparison(case, sampled.kernel, sampled.split_k, sampled.grid, sampled.kernel_time_us, full.kernel_time_us)
+    assert (sampled.kernel, sampled.launch.grid) == (full.kernel, full.launch.grid)
+    return Comparison(
+        case, sampled.kernel, sampled.launch.split_k, sampled.launch.grid, sampled.kernel_time_us, full.kernel_time_us
+    )
 
 
 def percentile(values: list[float], percent: float) -> float:
@@ -340,7 +342,7 @@ def test_the_cost_of_a_prediction_does_not_grow_with_the_product(
     monkeypatch.setattr(ReferenceState, "schedule", counted)
     result = predict(load_spec(name).system, gemm, Options(load="burst"))
     assert events < 50_000  # a second or two; simulated whole they take days
-    assert result.kernel_time_us >= result.bound_us
+    assert result.kernel_time_us >= result.timing.bound_us
 
 
 def test_extrapolation_changes_cycles_within_the_stated_tolerance() -> None:
@@ -432,7 +434,9 @@ def test_c_that_is_read_takes_as_long_and_as_many_bytes_as_in_full(
     assert full.kernel_time_us > 1.02 * new_full.kernel_time_us
     if l2 == "cold":
         for one, new in ((sampled, new_sampled), (full, new_full)):
-            assert one.dram_read_bytes - new.dram_read_bytes == pytest.approx(gemm.result_bytes, rel=0.03)
+            assert one.counters.dram_read_bytes - new.counters.dram_read_bytes == pytest.approx(
+                gemm.result_bytes, rel=0.03
+            )
 
 
 def test_a_chain_of_partial_sums_takes_as_long_as_in_full() -> None:

@@ -334,11 +334,11 @@ def test_a_warps_events_fill_its_life_without_a_hole(trace: Trace) -> None:
 def test_durations_by_cause_add_up_to_the_ledger(gpu: str) -> None:
     result, trace, _ = traced(gpu, SMALL)
     assert trace.about["launches"][0]["skipped_cycles"] == 0
-    cycles = dict.fromkeys(result.stall_cycles, 0)
+    cycles = dict.fromkeys(result.counters.stall_cycles, 0)
     for event in trace.complete:
         if event["cat"] == "warp":
             cycles[event["name"]] += event["args"]["duration_cycles"]
-    assert cycles == result.stall_cycles
+    assert cycles == result.counters.stall_cycles
 
 
 def test_a_warps_events_add_up_to_its_lifetime_beside_jumps() -> None:
@@ -349,7 +349,7 @@ def test_a_warps_events_add_up_to_its_lifetime_beside_jumps() -> None:
         life[-1]["args"]["start_cycle"] + life[-1]["args"]["duration_cycles"] - life[0]["args"]["start_cycle"]
         for life in lives
     )
-    assert booked == lived < result.warp_cycles
+    assert booked == lived < result.counters.warp_cycles
 
 
 def test_multiplies_on_the_pipes_are_those_of_the_sms_warps() -> None:
@@ -365,9 +365,9 @@ def test_multiplies_on_the_pipes_are_those_of_the_sms_warps() -> None:
 def test_a_huge_product_is_traced_by_playing_what_repeats_once() -> None:
     result, trace, recorder = traced("a100-sxm4-80gb", HUGE)
     (launch,) = trace.about["launches"]
-    assert launch["played_cycles"] + launch["skipped_cycles"] == result.cycles
+    assert launch["played_cycles"] + launch["skipped_cycles"] == result.timing.cycles
     # 2.6 billion cycles would take hours to play.
-    assert launch["played_cycles"] < result.cycles / 1000
+    assert launch["played_cycles"] < result.timing.cycles / 1000
     assert recorder.dropped == 0
 
 
@@ -384,13 +384,15 @@ def test_each_jump_is_flagged_where_it_was_made() -> None:
 
 def test_the_reduction_of_a_split_product_follows_as_a_second_process() -> None:
     result, trace, _ = traced("v100-sxm2-16gb", SPLIT)
-    assert result.split_k > 1
+    assert result.launch.split_k > 1
     product, reduction = trace.about["launches"]
     assert reduction["kernel"] == "splitKreduce_kernel"
     ended = {pid: max(event["ts"] + event["dur"] for event in trace.complete if event["pid"] == pid) for pid in (1, 2)}
     began = min(event["ts"] for event in trace.complete if event["pid"] == 2)
     assert began == reduction["start_us"] < ended[2]
-    assert began == pytest.approx(product["shown_cycles"] / result.clock_mhz + result.launch_overhead_us, abs=1.0001e-3)
+    assert began == pytest.approx(
+        product["shown_cycles"] / result.timing.clock_mhz + result.timing.launch_overhead_us, abs=1.0001e-3
+    )
     assert ended[1] <= began
 
 
@@ -488,7 +490,7 @@ def test_tracing_does_not_change_the_prediction(case: str) -> None:
     if detail == "full":
         assert heard == silent
     # Unheard, one sub-partition stands for all in long loops; the trace shows all of them.
-    assert heard.cycles == pytest.approx(silent.cycles, rel=0.02)
+    assert heard.timing.cycles == pytest.approx(silent.timing.cycles, rel=0.02)
     assert heard.kernel == silent.kernel
 
 

@@ -182,7 +182,7 @@ def test_a_step_of_one_operator_takes_its_predicted_time_and_a_gap(t4: System) -
     alone = predict_operator(t4, LARGE, Options())
     assert step.kernel_us == pytest.approx(alone.kernel_time_us, rel=0.01)
     assert step.step_us == pytest.approx(step.kernel_us + t4.host.stream_gap_us)
-    assert step.power_w == pytest.approx(alone.power_w, rel=0.02)
+    assert step.power_w == pytest.approx(alone.counters.power_w, rel=0.02)
     assert step.tflops == pytest.approx(alone.tflops, rel=0.01)
 
 
@@ -191,7 +191,7 @@ def test_products_run_at_a_higher_clock_beside_kernels_that_take_less_power(t4: 
     product = _task(LARGE, "product", call="linear")
     alone, mixed = predict_step(t4, [product]), predict_step(t4, [product, *[light] * 40])
     assert alone.clock_mhz < mixed.clock_mhz
-    assert len({one.result.clock_mhz for one in mixed.computed}) == 1, "their predictions are those at one clock"
+    assert len({one.result.timing.clock_mhz for one in mixed.computed}) == 1, "their predictions are those at one clock"
     times = [next(one.time_us for one in step.computed if one.task.name == "product") for step in (alone, mixed)]
     assert times[1] == pytest.approx(times[0], rel=0.03), "a product longer than the governor's average gains nothing"
 

@@ -41,7 +41,7 @@ def bottlenecks(layer: str, point: Point) -> set[str]:
 
 
 def kernels(layer: str, point: Point) -> list[tuple[str, int]]:
-    return [(one.kernel, one.split_k) for one in products(layer, point)]
+    return [(one.kernel, one.launch.split_k) for one in products(layer, point)]
 
 
 def in_kernels_of(selected: Point, layer: str, point: Point) -> list[Result]:
@@ -51,7 +51,7 @@ def in_kernels_of(selected: Point, layer: str, point: Point) -> list[Result]:
         predict(case.system, case.workload.operator, replace(case.workload.options, kernel=one.kernel))
         for case, one in pinned
     ]
-    assert [one.split_k for one in found] == [one.split_k for one in products(layer, selected)]
+    assert [one.launch.split_k for one in found] == [one.launch.split_k for one in products(layer, selected)]
     return found
 
 

@@ -149,7 +149,7 @@ def _of_product(workload: OperatorWorkload, result: Result, parts: Sequence[Part
 def _fuller_wave(changed: Any, gemm: Gemm, result: Result, parts: Sequence[Part]) -> Iterator[Proposal]:
     """More rows, or a larger batch, in as many waves."""
     idle = sum(part.share for part in parts if part.name == "idle_sms")
-    waves = result.waves
+    waves = result.launch.waves
     growth = -(-waves // 1) / waves
     if idle < LEAST_IDLE or not 1.0 < growth <= MOST_GROWTH:
         return

@@ -104,7 +104,7 @@ def meaning_of(name: str) -> str:
 
 def _of_operator(result: Result) -> dict[str, float]:
     found: dict[str, float] = {}
-    for name, share in result.time_shares.items():
+    for name, share in result.utilization.time_shares.items():
         for part, fraction in (_waits(result) if name == "latency" else {_named(name, result): 1.0}).items():
             found[part] = found.get(part, 0.0) + fraction * share * result.kernel_time_us
     found["launch_gap"] = result.time_us - result.kernel_time_us
@@ -114,16 +114,17 @@ def _of_operator(result: Result) -> dict[str, float]:
 def _named(name: str, result: Result) -> str:
     """A share of the kernel time as a part is called."""
     if name == "arithmetic":
-        return "tensor_cores" if result.unit == "tensor" else "cuda_cores"
+        return "tensor_cores" if result.launch.unit == "tensor" else "cuda_cores"
     return "kernel_start" if name == "launch" else name
 
 
 def _waits(result: Result) -> dict[str, float]:
     """Shares of the latency by what warps waited for; they add up to one."""
-    busiest = max(result.gpu_busy_fractions, key=lambda name: result.gpu_busy_fractions[name])
+    busy, gpu_busy = result.utilization.busy_fractions, result.utilization.gpu_busy_fractions
+    busiest = max(gpu_busy, key=lambda name: gpu_busy[name])
     own = [cause.value for cause in CAUSES_OF_RESOURCE.get(busiest, ())]
-    ledger = dict(result.stall_cycles)
-    worked = max(result.busy_fractions.values()) * result.warp_cycles
+    ledger = dict(result.counters.stall_cycles)
+    worked = max(busy.values()) * result.counters.warp_cycles
     waited = sum(ledger.get(name, 0) for name in own)
     left = max(0.0, 1.0 - worked / waited) if waited else 0.0
     remaining = {name: cycles * (left if name in own else 1.0) for name, cycles in ledger.items()}
@@ -138,7 +139,7 @@ def _of_step(result: ModelResult) -> dict[str, float]:
     found: dict[str, float] = {}
     for one in step.computed:
         kind = _kind_of(one.task.operator)
-        for name, share in one.result.time_shares.items():
+        for name, share in one.result.utilization.time_shares.items():
             part = f"{kind}: {_named(name, one.result)}"
             found[part] = found.get(part, 0.0) + share * one.total_us
     found["communication"] = step.exposed_us + step.run.slowed_us

@@ -76,9 +76,11 @@ def sensitivities_table(found: Explanation) -> TextTable:
 def _power_limit(found: Explanation) -> str:
     """Why faster resources may change little, where the board cannot hold the clock that it has."""
     result = found.of.result
-    if not isinstance(result, Result) or result.clock_mhz >= result.peak_clock_mhz:
+    if not isinstance(result, Result) or result.timing.clock_mhz >= result.timing.peak_clock_mhz:
         return ""
-    return f" (the power limit holds the SM clock at {result.clock_mhz:.0f} MHz; what draws more power lowers it)"
+    return (
+        f" (the power limit holds the SM clock at {result.timing.clock_mhz:.0f} MHz; what draws more power lowers it)"
+    )
 
 
 def advice_table(found: Explanation) -> TextTable:

@@ -145,8 +145,8 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "mixbench_gflops": Benchmark(mixbench_gflops, "iters", ("type",), MIXED),
     "mixbench_bw": Benchmark(mixbench_bandwidth, "iters", ("type",), MIXED),
     "sgemm_kernel_time": Benchmark(partial(sgemm, lambda result: result.kernel_time_us / MEGA, "s"), "n"),
-    "sgemm_power": Benchmark(partial(sgemm, lambda result: result.power_w, "W"), "n"),
-    "sgemm_sustained_sm_clock": Benchmark(partial(sgemm, lambda result: result.clock_mhz, "MHz"), "n"),
+    "sgemm_power": Benchmark(partial(sgemm, lambda result: result.counters.power_w, "W"), "n"),
+    "sgemm_sustained_sm_clock": Benchmark(partial(sgemm, lambda result: result.timing.clock_mhz, "MHz"), "n"),
     "babelstream_bw_clock_powercap": Benchmark(capped_stream_bandwidth, "clock_mhz_set", ("power_limit_w",), CAPS),
     "babelstream_mean_power_clock_powercap": Benchmark(capped_stream_power, "clock_mhz_set", ("power_limit_w",), CAPS),
 }

@@ -73,7 +73,7 @@ def _same_tile(item: Scored) -> bool:
 
 
 def _same_split(item: Scored) -> bool:
-    return item.result.split_k == recorded_split_k(item.row)
+    return item.result.launch.split_k == recorded_split_k(item.row)
 
 
 def _agreement(name: str, items: Sequence[Scored], same: Sequence[bool]) -> dict[str, Any]:

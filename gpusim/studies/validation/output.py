@@ -95,8 +95,8 @@ def _predicted(item: Scored) -> dict[str, Any]:
         "bound_by": item.bound_by,
         "noise_pct": None if item.noise_fraction is None else percent(item.noise_fraction),
         "with_recorded_kernel_us": None if item.pinned_us is None else rounded(item.pinned_us),
-        "power_w": rounded(result.power_w),
-        "occupancy": result.occupancy,
-        "occupancy_limiter": result.occupancy_limiter,
-        "grid": list(result.grid),
+        "power_w": rounded(result.counters.power_w),
+        "occupancy": result.launch.occupancy,
+        "occupancy_limiter": result.launch.occupancy_limiter,
+        "grid": list(result.launch.grid),
     }

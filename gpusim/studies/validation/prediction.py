@@ -70,7 +70,7 @@ class Scored:
     @property
     def inside(self) -> bool | None:
         """Whether the reading is in the interval of its prediction; None where that states none."""
-        low_us, high_us = self.result.time_us_p10, self.result.time_us_p90
+        low_us, high_us = self.result.timing.time_us_p10, self.result.timing.time_us_p90
         if low_us is None or high_us is None:
             return None
         as_launched_us = self.row.time_us * self.result.time_us / self.predicted_us  # whatever timed it
@@ -85,13 +85,13 @@ class Scored:
     @property
     def power_limited(self) -> bool:
         """The board cannot sustain its highest clock on this run."""
-        return self.result.clock_mhz < self.max_clock_mhz
+        return self.result.timing.clock_mhz < self.max_clock_mhz
 
     @property
     def dominant_stall(self) -> str:
         """The stall with most cycles; empty if nothing was simulated."""
         working = {cause.value for cause in WORKING}
-        stalls = {cause: cycles for cause, cycles in self.result.stall_cycles.items() if cause not in working}
+        stalls = {cause: cycles for cause, cycles in self.result.counters.stall_cycles.items() if cause not in working}
         return max(stalls, key=lambda cause: stalls[cause], default="") if any(stalls.values()) else ""
 
 
@@ -165,7 +165,7 @@ def predict_rows(
             row,
             result,
             reading_us(result.kernel_time_us, row, measured, result.second_kernels),
-            reading_us(result.bound_us, row, measured),
+            reading_us(result.timing.bound_us, row, measured),
             outcome.seconds,
             measured.system.gpu.clock.max_mhz,
             noise[index],
