@@ -11,7 +11,7 @@ from models_table import without_fitted_host
 from sections import row
 
 from gpusim.figures.validation_plots import ComparedRun, Figure, RunsPanel, parity
-from gpusim.studies.validation.accuracy import errors, figures
+from gpusim.studies.validation.accuracy import errors, metrics
 from gpusim.studies.validation.prediction import Scored
 from gpusim.studies.validation.report import ValidationReport
 from gpusim.studies.validation.step_report import EndToEndReport
