@@ -8,8 +8,8 @@ the commit and the tables' hashes, on single published figures (``published``), 
 (``models``), on collectives, on kernels out of traces (``traces``) and on published microbenchmarks, and what the last
 calibrations (``make calibrate``) report of rows, sources and boards that they leave out (``left-out``). docs/model.md
 has what events add to closed forms (``events``), docs/speed.md the values of the last benchmark (``speed``,
-``make bench``). The README has a line for each kind of prediction (``accuracy``), which needs runs, steps and kept
-calibrations, and the picture of measured runs. What nothing is given for stays.
+``make bench``). The README has a line for each kind of prediction that something is given for (``accuracy``), and the
+picture of measured runs. What nothing is given for stays.
 """
 
 from __future__ import annotations
@@ -89,8 +89,7 @@ def tables(given: argparse.Namespace) -> dict[Path, dict[str, str]]:
         long["accuracy"] = "\n".join([accuracy_summary(report), accuracy_tables(report), written])
         model["events"] = f"{events_table(report)}\n{written}"
         save(picture(report), PARITY_PICTURE)
-        if steps and calibrations:
-            short["accuracy"] = f"{summary(report, steps.values(), calibrations)}\n{written}"
+        short["accuracy"] = f"{summary(report, steps.values(), calibrations)}\n{written}"
     if given.published:
         long["published"] = published_table(validated_figures(given.published))
     if steps:

@@ -29,11 +29,17 @@ def summary(report: ValidationReport, steps: Iterable[EndToEndReport], calibrati
         means = (percent(of_kind[name]) for name in ("mape", "median_ape", "bound_mape"))
         lines.append(row((f"{kind}, {_gpus(scored)}", f"{len(scored):,}", *means)))
     whole = [one for of_table in steps for one in of_table.scored if without_fitted_host(one.row)]
-    of_steps = errors([one.predicted for one in whole], [one.row.value for one in whole])
-    cells = ("steps of whole models, to which no host time was fitted", f"{len(whole):,}", percent(of_steps["mape"]))
-    lines.append(row((*cells, percent(of_steps["median_ape"]), "")))
-    rows, mean = boards_left_out(calibrations)
-    lines.append(row(("GEMMs on a GPU that the fit left out", f"{rows:,}", percent(mean), "", "")))
+    if whole:
+        of_steps = errors([one.predicted for one in whole], [one.row.value for one in whole])
+        cells = (
+            "steps of whole models, to which no host time was fitted",
+            f"{len(whole):,}",
+            percent(of_steps["mape"]),
+        )
+        lines.append(row((*cells, percent(of_steps["median_ape"]), "")))
+    if calibrations:
+        rows, mean = boards_left_out(calibrations)
+        lines.append(row(("GEMMs on a GPU that the fit left out", f"{rows:,}", percent(mean), "", "")))
     return "\n".join([*lines, ""])
 
 
