@@ -160,7 +160,7 @@ def predict(
     """Predict one operator on one GPU, as ``gpusim gemm`` does.
 
     >>> result = predict("a100-sxm4-80gb", m=4096, n=4096, k=4096, dtype="bf16")
-    >>> result.bottleneck, result.time_us > result.bound_us
+    >>> result.bottleneck, result.time_us > result.timing.bound_us
     ('arithmetic', True)
     >>> import gpusim
     >>> predict("t4", gpusim.Gemm(64, 64, 64, gpusim.Dtype.FP16)) == predict("t4", m=64, n=64, k=64)
