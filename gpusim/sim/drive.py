@@ -15,7 +15,7 @@ from gpusim.sim.trace import Recorder
 from gpusim.units import whole_cycles
 
 SCALES = 1, 8, 64, 512
-"""Of the room for what grows."""
+"""Factors of the least room for what grows, tried one after the other."""
 EVENTS_AT_ONCE, LINES_AT_ONCE = 10_000, 4_000
 """Until progress is reported, and used random words are replaced."""
 FAULTS = {

@@ -47,18 +47,18 @@ class EncodedProgram:
     reads: list[EncodedRead] = field(default_factory=list)
     loops: list[EncodedLoop] = field(default_factory=list)
     roles: list[EncodedRole] = field(default_factory=list)
-    """Of each :class:`gpusim.launch.Work`."""
+    """Roles of each :class:`gpusim.launch.Work`, one after the other."""
     rings: bool = False
     iterations: int = 1
-    """Of a watched loop, at most."""
+    """Most iterations of a watched loop."""
     blocks: int = 1
     """That a warp loads, at most."""
     _loop_indices: dict[int, int] = field(default_factory=dict)
-    """Of watched loops, by identity."""
+    """Index of each watched loop, by its identity."""
     _alike: dict[int, EncodedOp] = field(default_factory=dict)
     """By identity, operations that are the same wherever they stand: epilogues repeat theirs."""
     _numbers: dict[str, int] = field(default_factory=dict)
-    """Of tensors."""
+    """Number of each tensor, by its name."""
     _missing: dict[str, float] = field(default_factory=dict)
     """By tensor, the share of its results that L2 does not hold from an earlier run."""
 

@@ -219,7 +219,7 @@ class Simulation:
         return Run(ctas_left=self.ctas, free_ctas=ctas, dispatcher_free_at=before)
 
     def _links(self) -> list[Link]:
-        """Of each SM: those of its sub-partitions, its ports, its shares; in ``full`` then L2 and DRAM."""
+        """Links of each SM: sub-partitions, ports and shares; in ``full`` then those of L2 and DRAM."""
         machine = self.decoded.machine
         rate_of = {pipe.name: pipe.instructions_per_cycle for pipe in machine.pipes}
         part = {name: rate_of[name] for name in self.decoded.pipes} | {"issue": machine.issue_per_cycle}

@@ -37,7 +37,7 @@ def allowed_drift(cycles: int, periods: int, elapsed: int, patient: bool) -> flo
 
 @compilable
 def iterations_within(begun: list[float], count: int, cycles: int) -> int:
-    """Of the first ``count`` iterations, those begun in the last ``cycles`` of them, to the nearest.
+    """Iterations among the first ``count`` that were begun in the last ``cycles``, to the nearest.
 
     >>> iterations_within([0, 10, 20, 30], 4, 19), iterations_within([0, 10, 20, 30, 40], 4, 14)
     (2, 1)

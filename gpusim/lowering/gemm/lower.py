@@ -30,7 +30,7 @@ def lower(planned: GemmPlan) -> tuple[Launch, ...]:
 
 
 def lower_tiles(gpu: Gpu, planned: GemmPlan) -> tuple[Launch, ...]:
-    """As :func:`lower`, with each CTA at an edge of the GEMM as it is, where that holds the mean of all."""
+    """Launches of a GEMM in which a CTA at an edge does its own work; :func:`lower` gives each the mean of all."""
     launch, *others = lower(planned)
     schedules = tile_schedules(gpu, planned)
     if len(schedules) == 1:

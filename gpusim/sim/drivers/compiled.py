@@ -27,7 +27,7 @@ from gpusim.sim.sm import happen
 from gpusim.sim.state import FINISHED, RUNNING, TAKE_CTA, Run, State
 
 KIND_BITS, SUBJECT_BITS = 3, 24
-"""Of an event as a number: its kind, and its kind and what it is about together."""
+"""Bits of the kind of an event, and of its kind and subject together."""
 SUBJECT_MASK = (1 << SUBJECT_BITS) - 1
 NO_EVENT = -1
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SEED = 0
-"""Of every simulation, so that the same input gives the same output."""
+"""Seed of every simulation, so that the same input gives the same output."""
 _STATE_WORDS = 624
 
 
@@ -32,5 +32,5 @@ class RandomWords:
         return self._generator.random_raw(count).astype(np.int64)
 
     def refill(self, words: Any, used: int) -> NDArray[np.int64]:
-        """As many words as there are, of which the first ``used`` are replaced by new ones behind the others."""
+        """The unused words, followed by as many new ones as were ``used``."""
         return np.concatenate((np.asarray(words[used:], np.int64), self.draw(used)))
