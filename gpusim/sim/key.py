@@ -64,7 +64,7 @@ class _Written:
 
 @lru_cache(maxsize=512)
 def _written(this: CacheKey[Machine]) -> _Written:
-    """Of this very machine: an equal one may have numbers of other types."""
+    """Content of this very machine: an equal one may have numbers of other types."""
     machine = this.record
     dram: dict[str, Any] = dict.fromkeys(_DRAM, 0.0)
     rest = replace(machine, pipes=(), mmas=(), limits=machine.limits._replace(gpu=""), **dram)

@@ -31,7 +31,7 @@ class Simulated(NamedTuple):
     cycles: int
     stall_cycles: dict[Cause, int]
     busy_cycles: dict[str, list[float]]
-    """Of the links of each resource, one per sub-partition or one in all."""
+    """Cycles of each resource's links, one per sub-partition or one in all."""
     l2_read_bytes: float = 0.0
     dram_read_bytes: float = 0.0
     """Where a cache counts them."""

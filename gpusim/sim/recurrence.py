@@ -11,7 +11,7 @@ IMPATIENT_DRIFT_FRACTION = 0.004
 PATIENCE_ITERATIONS = 256
 PATIENCE_GENERATIONS = 16
 ROUNDING = 1e-6
-"""Of sums of floats [cycles]."""
+"""Rounding of sums of floats [cycles]."""
 UNEVEN_ITERATIONS = 8
 """Iterations compared at least where warps make different numbers of them, or where loops load nothing: the order in
 which warps are served settles only after some iterations."""

@@ -43,7 +43,7 @@ def folder() -> str:
 
 @cache
 def _digest() -> str:
-    """Of the sources that end in machine code, of their place, by which numba keeps it, and of what compiles them."""
+    """Digest of the sources that end in machine code, of their place, by which numba keeps it, and of the compiler."""
     here = _place()
     digest = hashlib.sha256(f"{_compiler()} {here}".encode())
     simulator = os.path.dirname(here)
@@ -71,7 +71,7 @@ def _bytes(path: str) -> bytes:
 
 
 def _checksum(path: str) -> str:
-    """Of all files of a folder but the seal."""
+    """Checksum of all files of a folder but the seal."""
     digest = hashlib.sha256()
     for parent, folders, names in os.walk(path):
         folders.sort()

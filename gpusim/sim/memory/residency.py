@@ -16,7 +16,7 @@ from gpusim.sim.state import Table
 WARMING_RUNS = 3
 """Runs before this one; the share of lines that survive hardly moves after that."""
 WARMING_CAPACITIES = 4.0
-"""Of a run that fills L2 so often, only the end matters: e^-4 of what was there before are left."""
+"""Fillings of L2 after which only the end of a run matters: e^-4 of what was there before are left."""
 UNRELATED_LINES = 1024
 """Pieces in which what a cold run finds beside is counted."""
 NAMELESS = -1
@@ -135,7 +135,7 @@ def _stored(decoded: DecodedLaunch, tables: dict[str, Table], ctas: range, doing
 
 
 def _own_lines(work: Work, tables: dict[str, Table]) -> list[tuple[int, int, float, float]]:
-    """Of CTA 0, the lines that no other CTA touches, how far apart those of the next CTA are, sizes and dirty bytes."""
+    """Lines of CTA 0 alone, how far apart those of the next CTA are, their sizes and dirty bytes."""
     own = {tensor.name: tensor.miss_fraction for tensor in work.tensors if tensor.axes is None}
     read_bytes = 0.0
     stored: dict[str, list[float]] = {}
