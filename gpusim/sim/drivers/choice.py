@@ -20,7 +20,7 @@ LOADING_S = 1.0
 """What numba and machine code take to load."""
 COMPILING_S = 25.0
 """What the machine code takes where none is kept."""
-SAMPLED_S, WARP_ITERATION_S = 8e-3, 100e-6
+SAMPLED_S, WARP_ITERATION_S = 6e-3, 56e-6
 """What the reference driver takes: a sampled prediction in the mean, and in ``full`` a warp's iteration of its loop."""
 
 
