@@ -28,7 +28,7 @@ from gpusim.sim.trace import Recorder
 def simulate_full(
     machine: Machine, launch: Launch, recorder: Recorder | None = None, progress: Progress | None = None
 ) -> LaunchOutcome:
-    """Play all CTAs."""
+    """Simulate all CTAs."""
     decoded = DecodedLaunch(machine, launch)
     total = launch.ctas * watched_iterations(launch.roles[-1].program)
     reference_s = WARP_ITERATION_S * total * launch.warps
@@ -44,7 +44,7 @@ def simulate_full(
 
 
 def watched_iterations(program: Program, entries: int = 1) -> int:
-    """Turns that a warp makes in the longest loops of a program.
+    """Iterations that a warp makes in the longest loops of a program.
 
     >>> from gpusim.program import Compute
     >>> watched_iterations((Repeat((Repeat((Compute(1.0),), 7),), 3), Repeat((Compute(1.0),), 4)))

@@ -18,12 +18,12 @@ from gpusim.sim.decoded import used_pipes
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.version import MODEL_VERSION
 
-_PLAYED = tuple(field.name for field in fields(Launch) if field.name != "name")
+_SIMULATED = tuple(field.name for field in fields(Launch) if field.name != "name")
 """Fields of a launch that decide its outcome; the name is for messages."""
 _DRAM = ("dram_bytes_per_cycle", "dram_latency_cycles", "tlb_miss_cycles")
-_played = attrgetter(*_PLAYED)
-_LAYOUT = canonical((_PLAYED, [field.name for field in fields(LaunchOutcome)], [cause.value for cause in Cause]))
-"""Names of what is played, and of what an outcome says."""
+_simulated = attrgetter(*_SIMULATED)
+_LAYOUT = canonical((_SIMULATED, [field.name for field in fields(LaunchOutcome)], [cause.value for cause in Cause]))
+"""Names of what is simulated, and of what an outcome says."""
 
 
 def outcome_key(machine: Machine, launch: Launch, detail: str = "sampled") -> str:
@@ -41,7 +41,7 @@ def outcome_key(machine: Machine, launch: Launch, detail: str = "sampled") -> st
     used = [written.pipes[name] for name in used_pipes(machine, launch)]
     used += [written.mmas[name] for name in sorted(instructions)]
     used += [repr(getattr(machine, name)) for name in _of_dram(launch, detail)]
-    text = "\n".join((str(MODEL_VERSION), _LAYOUT, detail, written.rest, *used, canonical(_played(launch))))
+    text = "\n".join((str(MODEL_VERSION), _LAYOUT, detail, written.rest, *used, canonical(_simulated(launch))))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -33,15 +33,15 @@ from gpusim.sim.outcome import LaunchOutcome, busy_by_resource
 from gpusim.sim.trace import Recorder
 from gpusim.units import ceil_div, whole_cycles
 
-LONG_LOOP_TURNS = 96
-"""Turns of a loop that hide in how large pieces the warps of one sub-partition store results."""
+LONG_LOOP_ITERATIONS = 96
+"""Iterations of a loop that hide in how large pieces the warps of one sub-partition store results."""
 HIDDEN_PORT = 1.75
-"""Pipe time over shared-memory time of a turn from which on the order of service to the sub-partitions is hidden.
+"""Pipe time over shared-memory time of an iteration from which on the order of service to the sub-partitions is hidden.
 
 Of 125 random launches above it none differed from all sub-partitions by more than 0.43 %; of 255 below, some by 4 %.
 """
 DRAM_LASTS = 1.005
-"""Time of a launch's DRAM traffic over what one sub-partition was played for, from which on DRAM decides.
+"""Time of a launch's DRAM traffic over what one sub-partition was simulated for, from which on DRAM decides.
 
 Of what BERT-large launches on A100 without matrix instructions, nothing that DRAM bounds takes longer on all of them.
 """
@@ -50,7 +50,7 @@ Of what BERT-large launches on A100 without matrix instructions, nothing that DR
 def simulate_sampled(
     machine: Machine, launch: Launch, recorder: Recorder | None = None, *, extrapolate: bool = True
 ) -> LaunchOutcome:
-    """Play the SM with most CTAs, on one of its sub-partitions where that stands for all."""
+    """Simulate the SM with most CTAs, on one of its sub-partitions where that stands for all."""
     if extrapolate and recorder is None and _parts_are_alike(machine, launch):
         if _one_part_stands_for_all(machine, launch):
             return _of_one_part(machine, launch)[0]
@@ -88,7 +88,7 @@ def _one_part_stands_for_all(machine: Machine, launch: Launch) -> bool:
     port_bytes = pipe_cycles = 0.0
     for role in launch.roles:
         loop = _only_loop(role)
-        if loop is None or loop.times < LONG_LOOP_TURNS or not any(isinstance(op, Barrier) for op in loop.body):
+        if loop is None or loop.times < LONG_LOOP_ITERATIONS or not any(isinstance(op, Barrier) for op in loop.body):
             return False
         port_bytes += role.warps * sum(_port_bytes(op) for op in loop.body)
         pipe_cycles += role.warps / parts * _mma_cycles(machine, loop)
@@ -137,7 +137,7 @@ def _port_bytes(op: object) -> float:
 
 
 def _mma_cycles(machine: Machine, loop: Repeat) -> float:
-    """Pipe time of a warp's pipelined multiply-accumulates in a turn [cycles]."""
+    """Pipe time of a warp's pipelined multiply-accumulates in an iteration [cycles]."""
     rates = {timing.name: timing.instructions_per_cycle for timing in machine.mmas}
     mmas = [op for op in loop.body if isinstance(op, Mma) and op.pipelined]
     return sum(op.pipe_instructions / rates[op.instruction] for op in mmas)
@@ -146,7 +146,7 @@ def _mma_cycles(machine: Machine, loop: Repeat) -> float:
 def _simulate_sm(
     machine: Machine, launch: Launch, recorder: Recorder | None, *, extrapolate: bool
 ) -> tuple[LaunchOutcome, float]:
-    """The outcome of a play, and the time of the launch's DRAM traffic over what was simulated."""
+    """The outcome of a simulation, and the time of the launch's DRAM traffic over what was simulated."""
     decoded = DecodedLaunch(machine, launch)
     driver = ReferenceDriver() if recorder is not None else chosen_driver()
     earlier = _earlier_stores(decoded, driver, extrapolate=extrapolate)

@@ -32,13 +32,13 @@ def simulate(
     extrapolate: bool = True,
     progress: Progress | None = None,
 ) -> LaunchOutcome:
-    """Play a launch.
+    """Simulate a launch.
 
     Args:
         detail: ``sampled`` or ``full``.
-        recorder: listens to the first SM, and to what an extrapolation does play.
-        extrapolate: ``sampled`` may jump over what repeats, and play one sub-partition for all that do the same.
-        progress: called now and then in ``full`` with the turns of loops done, of all CTAs, and how many there are.
+        recorder: listens to the first SM, and to what an extrapolation does simulate.
+        extrapolate: ``sampled`` may jump over what repeats, and simulate one sub-partition for all that do the same.
+        progress: called now and then in ``full`` with the iterations of loops done, of all CTAs, and how many there are.
 
     Raises:
         ValueError: the detail is unknown, a program names what the machine does not have, or warps wait for each other
