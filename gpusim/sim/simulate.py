@@ -38,7 +38,7 @@ def simulate(
         detail: ``sampled`` or ``full``.
         recorder: listens to the first SM, and to what an extrapolation does simulate.
         extrapolate: ``sampled`` may jump over what repeats, and simulate one sub-partition for all that do the same.
-        progress: called now and then in ``full`` with the iterations of loops done, of all CTAs, and how many there are.
+        progress: called now and then in ``full`` with the iterations of loops done, of all CTAs, and with their total.
 
     Raises:
         ValueError: the detail is unknown, a program names what the machine does not have, or warps wait for each other
