@@ -70,7 +70,7 @@ def closed_form_readings_us(scored: Sequence[Scored]) -> Iterator[float]:
         measured, case = systems[item.row.gpu, item.row.cuda], cases[index]
         chosen = rank(case.system, case.workload.operator, case.workload.options).candidates[0]
         time_us = closed_form_us(case.system, chosen, item.result.timing.clock_mhz)
-        yield reading_us(time_us, item.row, measured, item.result.second_kernels)
+        yield reading_us(time_us, item.row, measured)
 
 
 def _streamed_cycles(machine: Machine, launch: Launch, totals: Totals) -> float:

@@ -90,8 +90,6 @@ class Runs(NamedTuple):
     """Axis along which the next CTA's run lies beside this one; None: the run of the same CTA's next block does."""
     begins_bytes: float = 0.0
     """Rows begin on multiples of this; 0: on lines [B]."""
-    in_page_bytes: float = 1e9
-    """What of a run lies in one page of DRAM, at most [B]."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,8 +56,6 @@ class Source:
     rotated_linears: int = 0
     """Equal linear layers, each with weights of its own, that are multiplied with one input in turn. Where L2 holds the
     weights of all, with the input and a result, nothing is cold, though the table says so."""
-    cut_off_us: float = 0.0
-    """What its readings lack in the mean [us]: a program that casts to whole microseconds cuts off half of one."""
 
 
 UNKNOWN = Source("")
@@ -66,17 +64,14 @@ PROGRAMS = (
     # draws floats from 0 to 1, which gemm_bench.cu and conv_bench.cu copy to integers (``uint16_t``) where they
     # mean halves: each becomes zero. Beta is the integer 1 (``const int beta = 1.f``), which is the smallest
     # number of FP16 and of FP32; kernels of cuBLAS compare it with 0 as it is (``FSETP.NE``, without ``.FTZ``),
-    # and read C. Both programs cast times with ``static_cast<int>``.
+    # and read C.
     Source(
         "deepbench",
         beta={Dtype.FP16: 2.0**-24, Dtype.FP32: 2.0**-149, Dtype.INT8: 1.0},
         padded_to=8,
         operands="zeros",
         fp32_operands="positive",
-        cut_off_us=0.5,
     ),
-    # profile/scripts/gemm.py: ``int(t)``. A thread that reads the power beside the calls: sources/volta.yaml.
-    Source("apex_plus", cut_off_us=0.5),
     # collector/vllm/collect_gemm.py: weights of vLLM layers that nobody has written, which are fresh device
     # memory on an A100; on boards with FP8 the process has drawn random ones there before (``fp8_block``).
     # ``outside_loop_count``.
@@ -128,7 +123,7 @@ class Overheads(Record):
     def harness(self, source: str) -> Harness:
         """How a source timed its runs, by its name in a table; its keys here are those of :func:`record_key`."""
         key = record_key(source)
-        return Harness(self.timing_us.get(key), self.stall_us.get(key, 0.0), source_of(source).cut_off_us)
+        return Harness(self.timing_us.get(key), self.stall_us.get(key, 0.0))
 
 
 NO_OVERHEADS = Overheads()

@@ -142,16 +142,12 @@ class LoadStore(Record):
     l1_bytes_per_cycle: BytesPerCycle = Field(description="Bandwidth of loads that hit in L1 [B/SM cycle].")
     l2_port_bytes_per_cycle: BytesPerCycle = Field(description="Bandwidth from L2 to one SM [B/SM cycle].")
     l2_port_write_bytes_per_cycle: BytesPerCycle = Field(description="Bandwidth from one SM to L2 [B/SM cycle].")
-    bulk_copy_cycles: Cycles = Field(description="Latency of a bulk copy (TMA) beyond that of a load [SM cycles].")
     staging_fma_slots: float = Field(
         ge=0,
         le=1_000,
         description="FMA-pipe issue slots that a CUDA-core kernel spends to stage 32 elements in shared memory; none "
         "where cp.async copies what is not turned.",
     )
-    tlb_entries: int = Field(ge=1, le=65_536, description="Pages that an SM's first-level TLB holds.")
-    tlb_page_mib: float = Field(ge=0.001, le=1_024, description="Memory that one TLB entry covers [MiB].")
-    tlb_miss_cycles: Cycles = Field(description="Time that a first-level TLB miss delays the SM's loads [SM cycles].")
     async_copy: bool = Field(description="Whether cp.async copies global to shared memory without registers.")
 
 
@@ -208,9 +204,6 @@ class Dram(Record):
         le=10,
         description="DRAM time of a written byte over that of a read one, in streams that read and write all the time.",
     )
-    write_only_cost: float = Field(
-        ge=0.1, le=10, description="DRAM time of a written byte over that of a read one, in streams that only write."
-    )
     page_bytes: float = Field(ge=64, le=65_536, description="DRAM page that a row activation opens in one bank [B].")
     open_pages: int = Field(ge=1, le=NO_LIMIT, description="Pages that can be open at once: one in each bank.")
     activation_bytes: float = Field(
@@ -222,9 +215,6 @@ class Dram(Record):
         ge=64,
         le=10**9,
         description="From one part of a page to the next, over parts of others: rows so far apart share a page [B].",
-    )
-    page_run_bytes: int = Field(
-        ge=32, le=10**9, description="Neighbours in memory that lie in one page, before another bank follows [B]."
     )
     conflict_stride_bytes: float = Field(
         ge=64, le=NO_LIMIT, description="Rows at least so far apart lie in the same banks, where one page is open [B]."

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -112,8 +112,6 @@ class Machine:
     """What passes from L2 to an SM [B/cycle]."""
     l2_port_write_bytes_per_cycle: float
     """What passes from an SM to L2 [B/cycle]."""
-    bulk_copy_cycles: float
-    """Latency of a bulk copy (TMA) beyond that of a load."""
     l2_bytes_per_cycle: float
     """What L2 reads for all SMs [B/cycle]."""
     l2_write_cost: float
@@ -178,20 +176,6 @@ class Machine:
         """For which DRAM may still write results back that L2 has accepted: it holds no more [cycles]."""
         return self.l2_copy_bytes / self.dram_bytes_per_cycle
 
-    def share_of_sub_partition(self) -> Machine:
-        """One sub-partition of each SM, with its share of what the sub-partitions have in common."""
-        parts = self.sub_partitions
-        return replace(
-            self,
-            sub_partitions=1,
-            shared_bytes_per_cycle=self.shared_bytes_per_cycle / parts,
-            l2_port_bytes_per_cycle=self.l2_port_bytes_per_cycle / parts,
-            l2_port_write_bytes_per_cycle=self.l2_port_write_bytes_per_cycle / parts,
-            l2_bytes_per_cycle=self.l2_bytes_per_cycle / parts,
-            l2_copy_bytes=self.l2_copy_bytes / parts,
-            dram_bytes_per_cycle=self.dram_bytes_per_cycle / parts,
-        )
-
 
 @lru_cache(maxsize=512)
 def _machine_of(key: CacheKey[Gpu], clock_mhz: float) -> Machine:
@@ -213,7 +197,6 @@ def _machine_of(key: CacheKey[Gpu], clock_mhz: float) -> Machine:
         shared_latency_cycles=gpu.shared_memory.latency_cycles,
         l2_port_bytes_per_cycle=gpu.load_store.l2_port_bytes_per_cycle,
         l2_port_write_bytes_per_cycle=gpu.load_store.l2_port_write_bytes_per_cycle,
-        bulk_copy_cycles=gpu.load_store.bulk_copy_cycles,
         l2_bytes_per_cycle=l2.bandwidth_bytes_per_cycle,
         l2_write_cost=l2.write_cost,
         l2_latency_cycles=float(l2.latency_cycles),

@@ -122,11 +122,6 @@ class Host(Record):
         known = {**self.method_overhead_us, **overheads}
         return self.model_copy(update={"method_overhead_us": known, "operator_dispatch_us": dispatch})
 
-    @property
-    def stream_wait_us(self) -> float:
-        """What a kernel that is queued in a stream waits beyond the gap of a graph [us]."""
-        return max(0.0, self.stream_gap_us - self.graph_gap_us)
-
     def timing_us(self, method: str) -> float:
         """What a timing method adds, or the shortest interval between launches that it sees [us]."""
         match method:

@@ -43,8 +43,6 @@ class Harness:
     """What its timing method added, or its launch interval [us]; None where the host's value holds."""
     stall_us: float = 0.0
     """What it added to each call of a stream, by what it did beside them [us]."""
-    cut_off_us: float = 0.0
-    """What its readings lack in the mean [us]."""
 
 
 ORDINARY = Harness()
@@ -57,38 +55,25 @@ def observed_time_us(
     operator: str | None = None,
     harness: Harness = ORDINARY,
     call: str = "",
-    *,
-    second_kernels: int = 0,
 ) -> float:
     """What ``method`` reads for kernels that take ``kernel_time_us`` [us].
 
     profiler: the kernels alone. graph: the kernels and the gap between two of them, as a graph replays them back to
-    back. stream: the kernels and such a gap, which second kernels of GEMMs wait for too, or the interval between
+    back. stream: the kernels and such a gap, or the interval between
     launches or calls where that is longer. layer: the kernels and what TensorRT's layer profiler adds. event and host:
     kernels, gap and host time. do_bench: the kernels, and what two events take in on a GPU that is busy before the
-    first. Of a harness that cuts off parts of a microsecond, the mean of what it reads.
+    first.
 
     Args:
         operator: kind of a framework's own operator, whose call selects no library kernel; None for a library's.
         harness: of the program that timed.
         call: the operator, as measured tables name it.
-        second_kernels: of the kernels, those that add up the partial sums of a GEMM.
 
     Raises:
         TimingError: there is no such method.
     """
     if method not in METHODS:
         raise TimingError(f"method: expected one of {', '.join(METHODS)}, got '{method}'")
-    if method in QUEUED_METHODS:
-        kernel_time_us += second_kernels * host.stream_wait_us
-    interval_us = _interval_us(kernel_time_us, method, host, operator, harness, call)
-    return interval_us - min(harness.cut_off_us, interval_us / 2)
-
-
-def _interval_us(
-    kernel_time_us: float, method: str, host: Host, operator: str | None, harness: Harness, call: str
-) -> float:
-    """The interval that a method times, whatever the resolution of the harness's clock [us]."""
     added_us = host.timing_us(method) if harness.added_us is None else harness.added_us
     match method:
         case "stream":

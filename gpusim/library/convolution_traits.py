@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from gpusim.library.main_loops import Cited, Count, Entry
+from gpusim.library.main_loops import Count, Entry
 from gpusim.numbers.formats import Dtype
 from gpusim.workloads.convolution import ConvolutionOp, ImageLayout
 
@@ -62,10 +62,6 @@ class ConvolutionTraits(Entry):
         default=None,
         description="what a CTA takes of all pixels, for the gradient of filters: a row of every result, or at most so "
         "many pixels of one; what the library chooses if left out",
-    )
-    least_split_steps: Cited[Count] | None = Field(
-        default=None,
-        description="fewest k-steps that are left to a CTA where k is split; those of the library if left out",
     )
 
     @property

@@ -33,10 +33,7 @@ Feature = Literal[
     "padding",
     "waves",
     "split_k",
-    "reduction_kernel",
     "sliced_k",
-    "sliced_long_k",
-    "two_stages_short_k",
     "step_k",
 ]
 """What a heuristic knows of a choice besides its estimated time (:func:`gpusim.prediction.heuristic.features_of`)."""

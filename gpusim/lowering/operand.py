@@ -161,14 +161,11 @@ class Operands:
         run_bytes, aligned = self.run_bytes(tile_rows, tile_k), np.minimum(self.row_alignment_bytes, SECTOR_BYTES)
         return np.asarray(self.spacing + (SECTOR_BYTES - aligned) / np.maximum(run_bytes, SECTOR_BYTES))
 
-    def page_shares_bytes(self, requested_k: Sequence[Any], dram: Dram, in_page_bytes: Any) -> list[Array]:
+    def page_shares_bytes(self, requested_k: Sequence[Any], dram: Dram) -> list[Array]:
         """What is read of a DRAM page at once, for each of ``requested_k`` values of k that are read together [B].
 
         Neighbours read the rest of rows that lie along m or n at the same time. Of rows that lie along k one slice
         each is read, and of a page as many slices as it holds rows.
-
-        Args:
-            in_page_bytes: what of a slice lies in one page, unless it is a whole row, whose neighbours are read too.
         """
         page_bytes = dram.page_bytes
         apart = rows_of_a_page(self.row_bytes, dram.page_part_stride_bytes, dram.conflict_stride_bytes)
@@ -176,8 +173,7 @@ class Operands:
         found = []
         for of_slice in requested_k:
             slice_bytes = of_slice * self.kept_fraction * self.element_bits / 8
-            of_page_bytes = np.where(slice_bytes < self.row_bytes, np.minimum(slice_bytes, in_page_bytes), slice_bytes)
-            read_bytes = np.minimum(page_bytes, np.maximum(SECTOR_BYTES, of_page_bytes * slices))
+            read_bytes = np.minimum(page_bytes, np.maximum(SECTOR_BYTES, slice_bytes * slices))
             found.append(np.where(self.k_contiguous, read_bytes, page_bytes))
         return found
 

@@ -1,4 +1,4 @@
-"""Costs of reading tiles beyond their bytes: DRAM page activations, TLB misses, lines evicted from L2 within a step.
+"""Costs of reading tiles beyond their bytes: DRAM page activations, lines evicted from L2 within a step.
 
 Arrays of two rows are of A and of B.
 """
@@ -12,7 +12,6 @@ from gpusim.hardware.machine import LINE_BYTES
 from gpusim.lowering.columns import Array
 from gpusim.lowering.locality import kept_fractions
 from gpusim.lowering.operand import Operands
-from gpusim.units import MIB
 
 
 def effective_l2_bytes(gpu: Gpu) -> float:
@@ -50,30 +49,7 @@ def outlives_a_step(
     return kept_fractions(resident_ctas * both, replaced, usable_l2_bytes(gpu))
 
 
-def missed_pages(gpu: Gpu, operands: Operands, rows: Array) -> Array:
-    """Pages that a CTA's step visits and that the SM's TLB has forgotten since the step before.
-
-    A step reads a slice of every row that lies along k, and goes round the pages of all of them.
-    """
-    path = gpu.load_store
-    pages = np.minimum(rows, rows * operands.row_bytes / (path.tlb_page_mib * MIB))
-    of_each = np.where(operands.k_contiguous, pages, 0.0)
-    visited = of_each[0] + of_each[1]
-    return np.where(visited > path.tlb_entries, visited, 0.0)
-
-
-def bytes_in_page(gpu: Gpu, staged: Array) -> Array:
-    """What of a CTA's slice of a row lies in one page of DRAM [B].
-
-    Args:
-        staged: CTAs wait for each slice in shared memory. Others read on, and find the pages open.
-    """
-    return np.where(staged, gpu.dram.page_run_bytes, gpu.dram.page_bytes)
-
-
-def read_costs(
-    gpu: Gpu, operands: Operands, requested_k: Array, outlives: Array, in_page_bytes: Array
-) -> tuple[Array, Array]:
+def read_costs(gpu: Gpu, operands: Operands, requested_k: Array, outlives: Array) -> tuple[Array, Array]:
     """DRAM time of the operands' bytes, and its energy, of the same bytes read a page at a time.
 
     ``requested_k`` values of k are read together, and whole units with them: if what a unit holds beyond outlives a
@@ -81,9 +57,6 @@ def read_costs(
     which must close one before it opens the next; channels of images lie so far apart too, without taking that long
     (DeepBench's gradients of filters, rows for calibration). Energy counts a page for all values that are read
     together, whatever outlives the step: with it the energies of T4 agree with runs at the power limit.
-
-    Args:
-        in_page_bytes: of a slice, what lies in one page [B].
     """
     dram = gpu.dram
     whole = 1.0 + dram.activation_bytes / dram.page_bytes
@@ -94,8 +67,7 @@ def read_costs(
     opening_bytes = dram.activation_bytes * np.where(conflicting, dram.conflict_cost, 1.0)
     unit_k = np.maximum(requested_k, gpu.l2.fetch_bytes * 8 / operands.element_bits)
     of_slice, of_unit = (
-        opening_bytes / share_bytes
-        for share_bytes in operands.page_shares_bytes((requested_k, unit_k), dram, in_page_bytes)
+        opening_bytes / share_bytes for share_bytes in operands.page_shares_bytes((requested_k, unit_k), dram)
     )
     opened = outlives * of_unit + (1.0 - outlives) * of_slice
     return np.asarray((1.0 + again + opened) / whole), np.asarray((1.0 + again + of_slice) / whole)

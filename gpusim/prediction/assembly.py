@@ -11,7 +11,7 @@ from gpusim.lowering.gemm.gathered import ImplicitGemm
 from gpusim.prediction.bottleneck import utilization
 from gpusim.prediction.choose import Candidate
 from gpusim.prediction.options import Options
-from gpusim.prediction.plans import Plan, main_launch, second_kernels_of
+from gpusim.prediction.plans import Plan, main_launch
 from gpusim.prediction.results import (
     Alternative,
     Conditions,
@@ -64,7 +64,6 @@ def result_of(
         utilization=used,
         launch=_launch(gpu, chosen, timed),
         counters=_counters(chosen.instruction, timed, used),
-        second_kernels=second_kernels_of(chosen),
         bounds_us=timed.bounds_us,
         memory_gib=memory_gib,
         fits=fits,

@@ -24,12 +24,10 @@ from gpusim.lowering.gemm.problem import GemmOperator, Problems, problem_of
 from gpusim.lowering.vector.plan import VectorPlan
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.estimate import estimates_us
-from gpusim.prediction.heuristic import choices_of, scores_of, tuned_clock_mhz
+from gpusim.prediction.heuristic import choices_of, scores_of
 from gpusim.system import System
 
 PlanType_co = TypeVar("PlanType_co", covariant=True)
-Estimates = tuple[Array, Array]
-"""Estimated times of plans: at the clock of a prediction, and those that the library goes by [us]."""
 
 
 class Candidate(Protocol[PlanType_co]):
@@ -87,8 +85,6 @@ class GemmCandidate:
     plans: GemmPlans
     row: int
     estimate_us: float
-    tuned_us: float
-    """The estimate that the library goes by (:func:`gpusim.prediction.heuristic.tuned_clock_mhz`)."""
 
     @property
     def kernel(self) -> Kernel:
@@ -129,9 +125,9 @@ def _printed_name(kernel: CacheKey[Kernel], layout: str, dtype: Dtype) -> str:
 class Ranking(Sequence[GemmCandidate]):
     """The candidates of a workload, the one that a library would launch first."""
 
-    def __init__(self, operator: GemmOperator, plans: GemmPlans, estimates: Estimates, rows: Array) -> None:
+    def __init__(self, operator: GemmOperator, plans: GemmPlans, estimated_us: Array, rows: Array) -> None:
         self._operator, self._plans, self._rows = operator, plans, rows.tolist()
-        self._estimates_us = list(zip(*(column[rows].tolist() for column in estimates), strict=True))
+        self._estimates_us = estimated_us[rows].tolist()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -143,7 +139,7 @@ class Ranking(Sequence[GemmCandidate]):
     def __getitem__(self, place: int | slice) -> GemmCandidate | list[GemmCandidate]:
         if isinstance(place, slice):
             return [self[one] for one in range(*place.indices(len(self)))]
-        return GemmCandidate(self._operator, self._plans, self._rows[place], *self._estimates_us[place])
+        return GemmCandidate(self._operator, self._plans, self._rows[place], self._estimates_us[place])
 
 
 def candidates(
@@ -179,30 +175,22 @@ def rankings(
         own = replace(system, library=replace(system.library, tuned_for=None))
         return rankings(own, operators, kernels, warm=warm, clock_mhz=clock_mhz)
     plans = plans_of(table, Problems.of([problem_of(one) for one in operators]), choices, warm=warm)
-    estimates = _estimates(system, _as_chosen(plans, warm=warm), clock_mhz)
+    estimates = estimates_us(system, _as_chosen(plans, warm=warm), clock_mhz)
     orders = _rows_of(choices, len(operators))
     return [Ranking(one, plans, estimates, rows) for one, rows in zip(operators, orders, strict=True)]
 
 
 def _ranked(
     system: System, operators: Sequence[GemmOperator], table: KernelTable, *, warm: bool, clock_mhz: float
-) -> tuple[GemmPlans, Estimates, list[Array]]:
+) -> tuple[GemmPlans, Array, list[Array]]:
     """All plans of some workloads on a GPU, their estimates, and the rows of each workload, best first."""
     problems = Problems.of([problem_of(one) for one in operators])
     choices = choices_of(system, table, problems)
     plans = plans_of(table, problems, choices, warm=warm)
-    estimates = _estimates(system, _as_chosen(plans, warm=warm), clock_mhz)
-    scores = scores_of(system.library, plans, estimates[1])
+    estimates = estimates_us(system, _as_chosen(plans, warm=warm), clock_mhz)
+    scores = scores_of(system.library, plans, estimates)
     orders = [rows[np.argsort(scores[rows], kind="stable")] for rows in _rows_of(choices, len(operators))]
     return plans, estimates, orders
-
-
-def _estimates(system: System, plans: GemmPlans, clock_mhz: float) -> Estimates:
-    """A library is taken to be tuned by calls in a stream, where a second kernel begins later than in a graph."""
-    tuned_mhz = tuned_clock_mhz(system.gpu, plans.table)
-    estimates = estimates_us(system, plans, clock_mhz)
-    tuned = estimates if tuned_mhz == clock_mhz else estimates_us(system, plans, tuned_mhz)
-    return estimates, tuned + system.host.stream_wait_us * plans.second_kernels
 
 
 def _as_chosen(plans: GemmPlans, *, warm: bool) -> GemmPlans:

@@ -9,7 +9,6 @@ from typing import get_args
 import numpy as np
 
 from gpusim.cache_key import CacheKey
-from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
 from gpusim.library.library import Feature, HeuristicBias, Library
 from gpusim.lowering.columns import Array, elementwise
@@ -21,16 +20,6 @@ from gpusim.units import MIB, ceil_div
 
 WEIGHTED = ("simt", "simt_batched", "simt_half", "mma", "mma_unaligned", "xmma", "wgmma")
 """Families of kernels that have weights of features."""
-LONG_K = 32768
-"""From this k on, cuBLAS prefers SGEMM kernels whose warps share k: on A100 32 of 33 recorded kernels do, below 19
-of 167; on V100 15 of 23 and 11 of 177 (NeuSight's linear layers, rows for calibration). Kernels of shapes left out of a
-fit have a log-loss of 1.11 nats with this limit, 1.15 to 1.20 with others from 12000 to 44000, 1.15 with a weight that
-grows with k, and 1.29 without."""
-SHORT_K = 128
-"""Up to this k, cuBLAS prefers kernels of two stages to those with more than k has steps: in profiles of A100, tiles of
-128x128 ran as s1688 32x1 with k of 128 (one shape) and as s16816 32x5 with 256 (three). Of AIConfigurator's rows for
-calibration, the 15 of 64 and 128 with the shortest estimate for the latter are off its time by 12 % in the mean,
-and off that of the former by 5 %; those of 256 agree with either."""
 HALF_BITS = 16
 FEATURES: tuple[Feature, ...] = get_args(Feature)
 
@@ -56,7 +45,7 @@ def choices_of(system: System, table: KernelTable, problems: Problems) -> Choice
     all_steps = pieces_of(k, k_slices, kernels.tile_k)[..., np.newaxis]
     steps = ceil_div(all_steps, factors)
     whole = all_steps * ceil_div(tiles, sms)
-    enough = steps >= np.maximum(search.min_steps, kernels.least_split_steps)[:, np.newaxis]
+    enough = steps >= search.min_steps
     work = np.where(enough, steps * ceil_div(tiles * factors, sms), whole)
     least_before = np.minimum.accumulate(np.concatenate([whole, work], axis=-1), axis=-1)[..., :-1]
     # A batch of GEMMs is not split; the groups of a convolution are.
@@ -76,18 +65,6 @@ def choices_of(system: System, table: KernelTable, problems: Problems) -> Choice
     split_k = np.concatenate([[1], np.repeat(factors, per_factor)])[option]
     reduces = (option > 0) & (table.split_modes[kernel, (option - 1) % per_factor] > 0)
     return Choices(problem, kernel, split_k, reduces)
-
-
-def tuned_clock_mhz(gpu: Gpu, table: KernelTable) -> float:
-    """The SM clock at which a library's choice among some kernels is taken to be tuned [MHz].
-
-    Kernels on CUDA cores are ranked at the base clock, others at the boost clock. T4 tells them apart, whose base clock
-    is 585 of 1590 MHz: recorded SGEMM kernels of shapes left out of a fit (NeuSight's linear layers) have a log-loss of
-    0.79 nats at the base clock, the same at 800 MHz, and 0.97 at the boost clock; DeepBench's GEMMs in FP16, where
-    nothing is recorded, come out 2.4 points worse at the base clock. On V100 and A100 it is one.
-    """
-    on_cuda_cores = all(kernel.family.main_loop.unit == "cuda" for kernel in table.kernels)
-    return gpu.clock.base_mhz if on_cuda_cores else gpu.clock.boost_mhz
 
 
 def features_of(plans: GemmPlans) -> dict[Feature, Array]:
@@ -112,10 +89,7 @@ def features_of(plans: GemmPlans) -> dict[Feature, Array]:
         "padding": elementwise(math.log, tiles / (m * n)),
         "waves": elementwise(math.log, np.maximum(1.0, main.ctas / slots)),
         "split_k": elementwise(math.log, choices.split_k),
-        "reduction_kernel": (choices.reduce & (choices.split_k > 1)).astype(float),
         "sliced_k": (kernels.warps_k > 1).astype(float),
-        "sliced_long_k": ((kernels.warps_k > 1) & (problems.k >= LONG_K)).astype(float),
-        "two_stages_short_k": ((kernels.stages == 2) & (problems.k <= SHORT_K)).astype(float),
         "step_k": elementwise(math.log, kernels.tile_k / 32),
     }
 

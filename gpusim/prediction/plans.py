@@ -88,11 +88,6 @@ def memsets_of(planned: Plan) -> int:
     return 0
 
 
-def second_kernels_of(planned: Plan) -> int:
-    """How many kernels add up partial sums after a GEMM; those of convolutions are not counted."""
-    return len(planned.schedules) - 1 if isinstance(planned, GemmPlan) else 0
-
-
 def main_launch(planned: Plan) -> int:
     """The number of the launch that computes, of those of a plan."""
     return len(planned.before) if isinstance(planned, ConvolutionPlan | AttentionPlan) else 0

@@ -184,8 +184,6 @@ class Result:
     utilization: Utilization
     launch: LaunchConfiguration
     counters: Counters
-    second_kernels: int
-    """Launches that add up the partial sums of a product; ``kernel_time_us`` has them as in a CUDA graph."""
     bounds_us: dict[str, float]
     """Each closed-form bound by the resource it counts."""
     memory_gib: float

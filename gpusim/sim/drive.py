@@ -125,4 +125,4 @@ def _totals(simulation: Simulation, state: State, run: Run, sms: list[Sm], links
         name: [links[at].busy - max(0.0, links[at].free_at - ended) + float(state.skipped_busy[at]) for at in of_name]
         for name, of_name in indices.items()
     }
-    return Simulated(ended + skipped, stalls, busy, run.read_bytes, run.missed_bytes, sms[0].stored_from)
+    return Simulated(ended + skipped, stalls, busy, run.read_bytes, run.missed_bytes)

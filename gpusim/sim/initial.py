@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
@@ -44,18 +43,6 @@ FIRST_WORDS, MOST_WORDS = 1 << 17, 1 << 23
 """Random words until a driver draws more: 8 or more for each line that L2 replaces."""
 
 
-class EarlierStores(NamedTuple):
-    """Stores of the SMs that run a CTA less in the only round of a launch."""
-
-    since: float
-    """When they begin to store [cycles]."""
-    l2_cycles: float
-    """What L2 takes for them all."""
-
-
-NO_EARLIER_STORES = EarlierStores(math.inf, 0.0)
-
-
 class Simulation:
     """A launch that is about to be simulated, on one representative SM or (``full``) on all of them."""
 
@@ -65,13 +52,11 @@ class Simulation:
         *,
         full: bool = False,
         extrapolate: bool = False,
-        earlier: EarlierStores = NO_EARLIER_STORES,
     ) -> None:
         machine, launch = decoded.machine, decoded.launch
         self.decoded = decoded
         self.full = full
         self.extrapolate = extrapolate
-        self.earlier = earlier
         fetches = None if full else fetches_of(decoded)
         self._pattern_blocks = 1 if fetches is None else pattern_blocks(fetches)
         self.tables: dict[str, Table] = tables_of(machine, launch) if full else {}
@@ -196,7 +181,6 @@ class Simulation:
             cta_share_cycles=machine.cta_interval_cycles * (1 if self.full else machine.sm_count),
             cta_launch_cycles=machine.cta_launch_cycles,
             shared_latency_cycles=machine.shared_latency_cycles,
-            bulk_copy_cycles=machine.bulk_copy_cycles,
             l2_latency_cycles=machine.l2_latency_cycles,
             fix_up_cycles=machine.fix_up_cycles,
             tlb_miss_cycles=machine.tlb_miss_cycles if launch.cold else 0.0,
@@ -209,8 +193,6 @@ class Simulation:
             dram_bytes_per_cycle=machine.dram_bytes_per_cycle,
             l2_held_bytes=machine.l2_held_bytes,
             spread_growth=math.log(machine.sm_count),
-            earlier_stores_from=self.earlier.since,
-            earlier_stores_cycles=self.earlier.l2_cycles,
         )
 
     def _run(self, ctas: int) -> Run:

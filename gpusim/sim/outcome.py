@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -35,8 +34,6 @@ class Simulated(NamedTuple):
     l2_read_bytes: float = 0.0
     dram_read_bytes: float = 0.0
     """Where a cache counts them."""
-    stored_from: float = math.inf
-    """When a representative SM began to store [cycles]."""
 
 
 def busy_by_resource(links: dict[str, list[float]]) -> dict[str, float]:

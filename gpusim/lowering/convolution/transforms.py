@@ -170,7 +170,7 @@ class Surroundings:
         resources = Resources(kernel.threads.value, kernel.registers.value, shared_bytes)
         read_cost, write_cost = (_page_cost(gpu, run_bytes) for run_bytes in runs_bytes)
         read_bytes, written_bytes = sizes_bytes
-        write_cost *= gpu.dram.mixed_write_cost if read_bytes else gpu.dram.write_only_cost
+        write_cost *= gpu.dram.mixed_write_cost if read_bytes else 1.0
         capacity = effective_l2_bytes(gpu)
         missed_bytes = read_bytes * (1.0 - survival_fraction(self.footprint_bytes, capacity))
         moved_bytes = read_bytes + written_bytes

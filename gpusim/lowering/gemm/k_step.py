@@ -15,7 +15,6 @@ from gpusim.lowering.gemm.kernel_facts import WIDE_SHARED_BYTES
 from gpusim.lowering.gemm.problem import Problems, Tiles
 from gpusim.lowering.gemm.schedule import Block, KStep
 from gpusim.lowering.operand import Operands, element_access_bytes
-from gpusim.lowering.pages import bytes_in_page, missed_pages
 from gpusim.units import ceil_div
 
 WARP_RUN_BYTES = 128
@@ -47,7 +46,7 @@ def k_steps_of(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Colu
     # L2 holds panels without the rest of the sectors that their edges share, and once what several elements of a
     # gathered operand stand for.
     block_bytes = panel_bytes / operands.reads_per_element
-    runs = _runs(gpu, operands, kernels)
+    runs = _runs(operands, kernels)
     a, b = (
         Columns(
             Block,
@@ -65,8 +64,6 @@ def k_steps_of(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Colu
     loads, load_port_bytes, fill_bytes = _through_port(
         gpu, kernels, problems, tiles, widths, to_shared, sm_bytes, together
     )
-    port_rate = gpu.shared_memory.bandwidth_bytes_per_cycle
-    missed_bytes = missed_pages(gpu, operands, tiles.sm_rows) * gpu.load_store.tlb_miss_cycles * port_rate
     self_loading = np.isnan(loop.bulk_load_instructions)
     load_instructions = np.where(self_loading, loads / kernels.math_warps, loop.bulk_load_instructions)
     # A load into registers is followed by a store to shared memory.
@@ -80,7 +77,7 @@ def k_steps_of(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Colu
     return Columns(
         KStep,
         blocks=(a, b),
-        port_bytes=missed_bytes + np.where(to_shared, fill_bytes, load_port_bytes),
+        port_bytes=np.where(to_shared, fill_bytes, load_port_bytes),
         to_shared=to_shared,
         shared_write_bytes=fill_bytes,
         load_instructions=load_instructions,
@@ -144,7 +141,7 @@ def _through_port(
     )
 
 
-def _runs(gpu: Gpu, operands: Operands, kernels: Any) -> tuple[Columns[Runs], Columns[Runs]]:
+def _runs(operands: Operands, kernels: Any) -> tuple[Columns[Runs], Columns[Runs]]:
     """Where the panels of both operands lie in memory."""
     sizes_bytes, rows_bytes = operands.run_bytes(kernels.tile, kernels.tile_k), operands.row_bytes
     along_k = operands.k_contiguous.ravel().tolist()
@@ -159,7 +156,6 @@ def _runs(gpu: Gpu, operands: Operands, kernels: Any) -> tuple[Columns[Runs], Co
             row_bytes=rows_bytes[place],
             axis=None if along_k[place] else axis,
             begins_bytes=begins_bytes[place],
-            in_page_bytes=bytes_in_page(gpu, kernels.loop.in_shared_memory),
         )
         for place, axis in enumerate(("x", "y"))
     )

@@ -127,8 +127,6 @@ class KernelFacts:
     """Whether a CTA slot keeps its warps from tile to tile, each of which goes on to the next as soon as it is done."""
     stores_result: bool = True
     convolves: bool = False
-    least_split_steps: int = 0
-    """K-steps that it leaves a CTA where it splits k; 0: as few as the library does."""
     adds_to_result: bool = False
     """CTAs that share the k of a tile add to it as they come, and wait for no other."""
     counts_splits: bool = False

@@ -147,7 +147,6 @@ def resources_of(kernel: Kernel, problem: Problem) -> Resources:
 
 def _facts(gpu: Gpu, kernel: Kernel, problem: Problem, resources: Resources, resident: Occupancy) -> KernelFacts:
     family, loop, convolution = kernel.family, kernel.family.main_loop, kernel.family.convolution
-    least_split_steps = convolution.least_split_steps if convolution else None
     return KernelFacts(
         resources=resources,
         occupancy=resident,
@@ -169,7 +168,6 @@ def _facts(gpu: Gpu, kernel: Kernel, problem: Problem, resources: Resources, res
         persistent=loop.persistent,
         stores_result=family.stores_result,
         convolves=convolution is not None,
-        least_split_steps=least_split_steps.value if least_split_steps else 0,
         adds_to_result=convolution is not None and convolution.adds_to_result,
         counts_splits=family.counts_splits,
     )

@@ -26,7 +26,7 @@ from gpusim.lowering.gemm.problem import GemmOperator, Problems, Tiles, pieces_o
 from gpusim.lowering.gemm.schedule import KStep, Schedule
 from gpusim.lowering.gemm.split_k import partners, partners_at_once, reductions
 from gpusim.lowering.locality import Panels, Traffic, survival_fraction, traffic, wave_panels
-from gpusim.lowering.pages import bytes_in_page, effective_l2_bytes, outlives_a_step, read_costs
+from gpusim.lowering.pages import effective_l2_bytes, outlives_a_step, read_costs
 from gpusim.lowering.totals import Totals
 from gpusim.units import ceil_div
 from gpusim.workloads.convolution import Convolution
@@ -139,14 +139,6 @@ class GemmPlans:
     """Second kernels: the rows that have them, and those rows' reductions."""
     chosen_for: Problems
     """The problem of each choice."""
-
-    @property
-    def second_kernels(self) -> Array:
-        """Number of second kernels of each row's plan."""
-        counts = np.zeros(len(self.choices.problem), dtype=int)
-        for rows, _ in self.reductions:
-            counts[rows] += 1
-        return counts
 
     def plan(self, operator: GemmOperator, row: int) -> GemmPlan:
         """The plan of a row, which is a choice for ``operator``."""
@@ -370,9 +362,7 @@ def _traffic(
         gpu.l2.fetch_bytes * 8 / operands.element_bits,
     )
     requested_k = np.maximum(kernels.tile_k, np.minimum(ring_k, unit_k))
-    costs, energies = read_costs(
-        gpu, operands, requested_k, outlives, bytes_in_page(gpu, kernels.loop.in_shared_memory)
-    )
+    costs, energies = read_costs(gpu, operands, requested_k, outlives)
     panels_bytes = tiles.rows * (problems.k / tiles.split_k) * operands.bits / 8 / operands.reads_per_element
     moved = traffic(
         Panels(counts, across_first(panels_bytes), across_first(costs), across_first(energies)),

@@ -63,7 +63,7 @@ def stream_launch(gpu: Gpu, stream: StreamBenchmark) -> Lowered:
         Resources(stream.threads, 32, _shared_bytes(gpu, stream.ctas_per_sm)),
         tensors,
         write_back_cost=missed * _write_cost(gpu, stream),
-        write_cost=gpu.dram.mixed_write_cost if stream.reads else gpu.dram.write_only_cost,
+        write_cost=gpu.dram.mixed_write_cost if stream.reads else 1.0,
         cold=False,
     )
     return Lowered(launch, moved)
@@ -88,7 +88,7 @@ def _write_cost(gpu: Gpu, stream: StreamBenchmark) -> float:
     """DRAM time of what is written, for each byte that enters L2: each pushes out its like."""
     if not stream.writes:
         return 0.0
-    cost = gpu.dram.mixed_write_cost if stream.reads else gpu.dram.write_only_cost
+    cost = gpu.dram.mixed_write_cost if stream.reads else 1.0
     return cost * stream.writes / (stream.reads + stream.writes)
 
 

@@ -160,8 +160,7 @@ def read_of(machine: Machine, tensor: Tensor, table: Table, read: Read, warps: i
     unit_run_bytes = runs.size_bytes * table.blocks_per_unit
     pages, opening_bytes = 0.0, machine.dram_activation_bytes
     if runs.size_bytes:
-        in_page_bytes = min(page, runs.in_page_bytes if unit_run_bytes < runs.row_bytes else page)
-        of_each_row = min(1.0, runs.row_bytes / page) * max(1.0, unit_run_bytes / in_page_bytes)
+        of_each_row = min(1.0, runs.row_bytes / page) * max(1.0, unit_run_bytes / page)
         pages = tensor.block_bytes / runs.size_bytes * of_each_row
         if runs.axis is None:
             reach_bytes = machine.dram_conflict_stride_bytes

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Tensor
-from gpusim.program import Load, LoadBulk, Read, SplitKFixup, Store, executed
+from gpusim.program import Load, LoadBulk, Read, Store, executed
 from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.state import EncodedRead
 
@@ -53,19 +53,6 @@ def _fetch_of(
         missing=missing,
         pattern=pattern,
     )
-
-
-def l2_cycles_of_stores(decoded: DecodedLaunch) -> float:
-    """What L2 takes for the results and partial sums of a CTA, nothing else to serve."""
-    machine = decoded.machine
-    served = 0.0
-    for role in decoded.launch.roles:
-        for op, times in executed(role.program):
-            if isinstance(op, Store):
-                served += role.warps * times * op.l2_bytes * machine.l2_write_cost
-            elif isinstance(op, SplitKFixup):
-                served += role.warps * times * op.size_bytes * (1.0 + machine.l2_write_cost)
-    return served / machine.l2_bytes_per_cycle
 
 
 def dram_cycles(decoded: DecodedLaunch) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from gpusim.sim.compilable import compilable
 from gpusim.sim.link import book
 from gpusim.sim.memory.cache import book_in_turn, load_from_cache, store_in_cache
-from gpusim.sim.memory.share import accept_of_last_sm, follow_earlier_stores, load_share, store_share
+from gpusim.sim.memory.share import accept_of_last_sm, load_share, store_share
 from gpusim.sim.state import EncodedOp, State
 
 
@@ -40,8 +40,6 @@ def fix_up(s: State, w: int, op: EncodedOp, now: float) -> float:
     warp waits for those of all CTAs once.
     """
     launch, sm = s.launch, s.sms[s.warps[w].sm]
-    if not launch.full:
-        follow_earlier_stores(s, sm, now)
     _ = book(s.links[sm.l2_port], now, op.size_bytes * op.largest)
     sent = book(s.links[sm.l2_port], now, op.size_bytes * op.largest, launch.l2_port_write_bytes_per_cycle)
     amount = op.size_bytes * (1.0 + launch.l2_write_cost)

@@ -115,7 +115,6 @@ def store_share(s: State, w: int, op: EncodedOp, now: float, sent: float) -> flo
     """Take written bytes, which the port has sent by then; when L2 has found room for the last [cycles]."""
     launch, sm, cta = s.launch, s.sms[s.warps[w].sm], s.ctas[s.warps[w].cta].number
     _set_share_of_tile(s, sm, cta)
-    follow_earlier_stores(s, sm, now)
     _leave_step(s, sm, cta // launch.ctas_per_sm)
     accepted = accept_of_last_sm(s, sm, now, op.l2_bytes * launch.l2_write_cost, sent)
     if launch.write_back_cost > 0.0:
@@ -123,16 +122,6 @@ def store_share(s: State, w: int, op: EncodedOp, now: float, sent: float) -> flo
         accepted = max(accepted, written - launch.write_back_cycles)
     sm.store_waits = max(sm.store_waits, accepted - sent)
     return accepted
-
-
-@compilable
-def follow_earlier_stores(s: State, sm: Sm, now: float) -> None:
-    """Set what SMs with a CTA less have stored before this one, where there are some."""
-    launch, at = s.launch, now + s.run.skipped_cycles
-    sm.stored_from = min(sm.stored_from, at)
-    if at > launch.earlier_stores_from:
-        passed = min(at - launch.earlier_stores_from, launch.earlier_stores_cycles)
-        s.links[sm.l2].idle_allowance = s.links[sm.dram].idle_allowance = max(passed, sm.skew)
 
 
 @compilable

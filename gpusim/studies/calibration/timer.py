@@ -22,7 +22,6 @@ from gpusim.library.catalogue import Kernel, SplitKMode
 from gpusim.lowering.gemm.plan import plans
 from gpusim.lowering.gemm.problem import problem_of
 from gpusim.prediction.options import Options
-from gpusim.prediction.plans import second_kernels_of
 from gpusim.prediction.timing import SimulateLaunch, time_plan
 from gpusim.progress import Progress
 from gpusim.sim.drivers.choice import prefer_compiled
@@ -106,11 +105,10 @@ def _under(measured: MeasuredSystem, runs: Sequence[KernelRun], simulate: Simula
     choices = [(run.gemm, run.kernel, run.split_k, run.mode) for run in runs]
     planned = plans(system.gpu, choices, warm=runs[0].options.l2 == "warm")
     timed = [time_plan(system, one, run.options, simulate) for run, one in zip(runs, planned, strict=True)]
-    seconds = [second_kernels_of(one) for one in planned]
     harnesses = [measured.overheads.harness(run.source) for run in runs]
     return [
-        math.log(observed_time_us(one.kernel_time_us, run.method, system.host, harness=harness, second_kernels=count))
-        for run, one, harness, count in zip(runs, timed, harnesses, seconds, strict=True)
+        math.log(observed_time_us(one.kernel_time_us, run.method, system.host, harness=harness))
+        for run, one, harness in zip(runs, timed, harnesses, strict=True)
     ]
 
 

@@ -164,7 +164,7 @@ def predict_rows(
         scored[index] = Scored(
             row,
             result,
-            reading_us(result.kernel_time_us, row, measured, result.second_kernels),
+            reading_us(result.kernel_time_us, row, measured),
             reading_us(result.timing.bound_us, row, measured),
             outcome.seconds,
             measured.system.gpu.clock.max_mhz,
@@ -217,7 +217,7 @@ def _with_recorded_kernels(
     for index, outcome in _outcomes(pinned, service, progress, journal):
         if outcome.result is not None:
             timed, row = outcome.result, scored[index].row
-            time_us = reading_us(timed.kernel_time_us, row, systems[row.gpu, row.cuda], timed.second_kernels)
+            time_us = reading_us(timed.kernel_time_us, row, systems[row.gpu, row.cuda])
             updated[index] = replace(scored[index], pinned_us=time_us)
     return updated
 
@@ -237,7 +237,7 @@ def _name_in_catalogue(case: OperatorCase, recorded: str) -> str:
     return recorded if recorded in names else next(alike, recorded)
 
 
-def reading_us(kernel_time_us: float, row: MeasuredRow, measured: MeasuredSystem, second_kernels: int = 0) -> float:
+def reading_us(kernel_time_us: float, row: MeasuredRow, measured: MeasuredSystem) -> float:
     """What a row's source would have read for kernels that take so long [us]."""
     assert row.operator is not None  # a row without an operator has no prediction
     return observed_time_us(
@@ -247,7 +247,6 @@ def reading_us(kernel_time_us: float, row: MeasuredRow, measured: MeasuredSystem
         dispatched_as(row.operator),
         measured.overheads.harness(row.source),
         row.op,
-        second_kernels=second_kernels,
     )
 
 
