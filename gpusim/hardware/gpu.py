@@ -148,6 +148,12 @@ class LoadStore(Record):
         description="FMA-pipe issue slots that a CUDA-core kernel spends to stage 32 elements in shared memory; none "
         "where cp.async copies what is not turned.",
     )
+    computed_address_cost: float = Field(
+        ge=0.1,
+        le=100,
+        description="Such slots of a convolution that computes the address of each element, over those of one that looks "
+        "offsets up.",
+    )
     async_copy: bool = Field(description="Whether cp.async copies global to shared memory without registers.")
 
 

@@ -31,8 +31,17 @@ def simt_body(gpu: Gpu, kernel: Kernel, loop: SimtLoop, problem: Problem) -> Loo
         load_overhead_instructions=loop.load_overhead_instructions.value,
         by_element=True,
         transposes=True,
-        staging_slots=0.0 if _has_own_pipe(gpu, kernel) else gpu.load_store.staging_fma_slots * kernel.fill_pipe_share,
+        staging_slots=_staging_slots(gpu, kernel),
     )
+
+
+def _staging_slots(gpu: Gpu, kernel: Kernel) -> float:
+    """FMA-pipe slots that staging 32 elements takes; a convolution without a table of offsets computes addresses."""
+    if _has_own_pipe(gpu, kernel):
+        return 0.0
+    path, convolution = gpu.load_store, kernel.family.convolution
+    computes = convolution is not None and convolution.offsets_kernel is None
+    return path.staging_fma_slots * kernel.fill_pipe_share * (path.computed_address_cost if computes else 1.0)
 
 
 def _has_own_pipe(gpu: Gpu, kernel: Kernel) -> bool:
