@@ -28,7 +28,6 @@ AT_LIMIT = 0.01
 
 LIMITS: Mapping[str, tuple[float, float]] = {
     "load_store.staging_fma_slots": (0.1, 32.0),
-    "load_store.tlb_miss_cycles": (1.0, 200.0),
     "shared_memory.broadcast_fraction": (0.5, 1.0),
     "shared_memory.sustained_fraction": (0.3, 1.0),
     "shared_memory.epilogue_pass_cycles": (20.0, 600.0),
