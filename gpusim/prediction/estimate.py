@@ -86,7 +86,11 @@ class _StepCycles:
 def _step_cycles(machine: Machine, schedules: Columns[Schedule]) -> _StepCycles:
     step, kernel, moved = schedules.step, schedules.kernel, schedules.traffic
     loop, instruction = kernel.loop, kernel.instruction
-    rate, l2_bytes, from_port = machine.shared_bytes_per_cycle, step.l2_bytes, step.sm_bytes / machine.l2_port_bytes_per_cycle
+    rate, l2_bytes, from_port = (
+        machine.shared_bytes_per_cycle,
+        step.l2_bytes,
+        step.sm_bytes / machine.l2_port_bytes_per_cycle,
+    )
     missed_bytes = l2_bytes * miss_fraction(moved.l2_read_bytes, moved.dram_read_bytes)
     dirty = moved.write_cost * dirty_fraction(moved.dram_read_bytes, moved.dram_write_bytes)
     read_bytes = schedules.steps * missed_bytes * (moved.read_cost + dirty)

@@ -15,7 +15,7 @@ from gpusim.library.library import HeuristicBias
 from gpusim.lowering.gemm.plan import plan
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.choose import GemmCandidate, candidates
-from gpusim.prediction.heuristic import LONG_K, SHORT_K, WEIGHTED, scores_of, tuned_clock_mhz
+from gpusim.prediction.heuristic import WEIGHTED, scores_of
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
@@ -73,26 +73,6 @@ def test_k_is_split_also_where_there_are_tiles_enough() -> None:
     assert of_tile[5].estimate_us < of_tile[1].estimate_us
 
 
-@pytest.mark.parametrize(("dtype", "clock_mhz"), [(Dtype.FP32, 585.0), (Dtype.FP16, 1590.0)])
-def test_kernels_on_cuda_cores_are_ranked_at_the_base_clock(dtype: Dtype, clock_mhz: float) -> None:
-    arch, gemm = load_spec("t4").system, Gemm(2048, 16, 2048, dtype)
-    found = {one.choice: one for one in ranked(arch, gemm)}
-    there = {one.choice: one for one in candidates(arch, gemm, suited(arch, gemm), warm=False, clock_mhz=clock_mhz)}
-    assert len(found) > 1
-    whole = [choice for choice, one in found.items() if one.mode == "in_kernel" or one.split_k == 1]
-    assert [found[choice].estimate_us for choice in whole] == [there[choice].estimate_us for choice in whole]
-
-
-def test_a_library_knows_that_second_kernels_wait_in_a_stream() -> None:
-    arch, gemm = load_spec("v100-sxm2-16gb").system, Gemm(2048, 16, 2048, Dtype.FP16)
-    waits = {
-        one.mode == "reduce" and one.split_k > 1: one.estimate_us - one.estimate_us
-        for one in ranked(arch, gemm)
-        if arch.gpu.clock.boost_mhz == tuned_clock_mhz(arch.gpu, one.plans.table)
-    }
-    assert waits == pytest.approx({True: arch.host.stream_gap_us - arch.host.graph_gap_us, False: 0.0})
-
-
 def without_bias(arch: System, **values: float | dict[str, float]) -> System:
     """A board whose library goes by estimated time and nothing but what is given."""
     none: dict[str, dict[str, float]] = {family: {} for family in WEIGHTED}
@@ -121,22 +101,6 @@ def test_a_bonus_for_a_feature_prefers_kernels_that_have_most_of_it(
     arch, gemm = load_spec("a100-sxm4-80gb").system, Gemm(2048, 2048, 1536, Dtype.BF16)
     found = ranked(without_bias(arch, mma={feature: -8.0}), gemm)
     assert extreme(found[0]) == min(map(extreme, found))
-
-
-@pytest.mark.parametrize(("k", "sliced"), [(LONG_K - 1, False), (LONG_K, True)])
-def test_a_bonus_of_sliced_kernels_for_long_k_counts_from_there_on(k: int, sliced: bool) -> None:
-    arch, gemm = load_spec("a100-sxm4-80gb").system, Gemm(4096, 4096, k, Dtype.FP32, layout="tn")
-    found = ranked(without_bias(arch, simt={"sliced_long_k": -8.0}), gemm)
-    assert (found[0].kernel.warps_k > 1) == sliced
-
-
-@pytest.mark.parametrize("k", [SHORT_K, SHORT_K + 32])
-def test_a_penalty_of_two_stages_counts_up_to_a_short_k(k: int) -> None:
-    arch, gemm = load_spec("a100-sxm4-80gb").system, Gemm(2048, 2048, k, Dtype.BF16, layout="tn")
-    found = ranked(without_bias(arch, mma={"two_stages_short_k": 8.0}), gemm)
-    of_two = [place for place, one in enumerate(found) if one.kernel.stages == 2]
-    assert of_two
-    assert (of_two == list(range(len(found)))[-len(of_two) :]) == (k == SHORT_K)
 
 
 @pytest.mark.parametrize(

@@ -303,10 +303,10 @@ def test_no_datasheet_value_may_move_and_every_pattern_meets_a_value() -> None:
 
 def test_what_a_gpu_does_not_have_stays_away() -> None:
     spec = load_spec("A100-SXM4-80GB")
-    assert spec.gpu.load_store.tlb_miss_cycles == 0.0
+    assert spec.gpu.dram.tlb_miss_ns == 0.0
     board = board_of(spec)
     moving = parameters([board], spec.gpu.instructions, ("event", "layer", "stream"))
-    assert "load_store.tlb_miss_cycles" not in {one.key_path for one in moving}
+    assert "dram.tlb_miss_ns" not in {one.key_path for one in moving}
 
 
 def test_a_value_that_a_board_states_itself_stays_its_own() -> None:

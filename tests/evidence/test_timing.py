@@ -17,7 +17,6 @@ from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
 from gpusim.specs import load_spec
-from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.vector import Elementwise, LayerNorm, Reduction, Softmax
 
 
@@ -49,37 +48,6 @@ def test_a_librarys_kernels_of_a_stream_alone_wait_for_more_than_others(a100: Ho
         assert observed_time_us(100.0, "stream", host, kind) == 100.0 + host.stream_gap_us + further_us
         for method in set(METHODS) - {"stream"}:
             assert observed_time_us(100.0, method, host, kind) == observed_time_us(100.0, method, a100, kind)
-
-
-def test_second_kernels_wait_for_the_gap_of_a_stream() -> None:
-    v100 = load_spec("v100-sxm2-16gb").system.host
-    wait = v100.stream_gap_us - v100.graph_gap_us
-    assert wait > 0
-    for method, waits in (
-        ("stream", 2 * wait),
-        ("graph", 0.0),
-        ("profiler", 0.0),
-        ("event", 0.0),
-        ("do_bench", 2 * wait),
-    ):
-        alone = observed_time_us(100.0, method, v100)
-        assert observed_time_us(100.0, method, v100, second_kernels=2) == pytest.approx(alone + waits)
-    system = load_spec("v100-sxm2-16gb").system
-    parts, whole = (
-        predict(system, Gemm(256, 256, 16384, Dtype.FP16)),
-        predict(system, Gemm(4096, 4096, 512, Dtype.FP16)),
-    )
-    assert parts.launch.split_k > whole.launch.split_k == 1
-    assert (parts.second_kernels, whole.second_kernels) == (1, 0)
-
-
-def test_a_source_that_casts_to_whole_microseconds_reads_half_of_one_less_in_the_mean() -> None:
-    v100 = load_spec("v100-sxm2-16gb").system.host
-    exact = [100.0 + step / 64 for step in range(64)]
-    whole = [int(observed_time_us(time_us, "stream", v100)) for time_us in exact]
-    deepbench = Overheads().harness("deepbench")
-    read = [observed_time_us(time_us, "stream", v100, harness=deepbench) for time_us in exact]
-    assert sum(read) / 64 == pytest.approx(sum(whole) / 64, abs=1 / 64)
 
 
 def test_a_framework_dispatches_its_own_operators_in_times_of_their_own(a100: Host) -> None:

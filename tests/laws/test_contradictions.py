@@ -17,8 +17,8 @@ from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict
+from gpusim.sim import simulate as simulation
 from gpusim.sim.outcome import LaunchOutcome
-from gpusim.sim.sampled import simulate_sampled
 from gpusim.sim.simulate import simulate
 from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Gemm
@@ -42,11 +42,13 @@ def inject(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let simulations go wrong: those with jumps, or all."""
 
     def wrong(fault: Fault, *, whole_too: bool) -> None:
+        simulate_sampled = simulation._simulate_sampled
+
         def faulty(*arguments: Any, extrapolate: bool) -> LaunchOutcome:
             outcome = simulate_sampled(*arguments, extrapolate=extrapolate)
             return fault(outcome) if extrapolate or whole_too else outcome
 
-        monkeypatch.setattr("gpusim.sim.simulate.simulate_sampled", faulty)
+        monkeypatch.setattr("gpusim.sim.simulate._simulate_sampled", faulty)
 
     return wrong
 

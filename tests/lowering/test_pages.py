@@ -126,30 +126,28 @@ def test_each_step_of_a_ring_opens_the_pages_of_its_slices_again(name: str, take
     assert planned.main.traffic.read_cost == pytest.approx((1 + 64 / taken_bytes) / (1 + 64 / 2048))
 
 
+SLICES = [(4096, 256), (128, 2048)]
+"""Values of k in FP16, of which a step takes 128, and bytes that are read of a page: whole rows follow each other."""
 WMMA = "cutlass_80_wmma_tensorop_f16_s161616gemm_f16_32x32_128x1_tn_align8"
-RUNS = [(4096, 128), (4096, 10**9), (128, 128)]
-"""Values of k in FP16, of which a step takes 128, and neighbours in memory that lie in one page [B]."""
 
 
-@pytest.mark.parametrize(("k", "run_bytes"), RUNS)
-def test_a_slice_opens_a_page_for_each_run_of_neighbours(k: int, run_bytes: int) -> None:
-    changed = {"page_bytes": 2048.0, "activation_bytes": 64.0, "page_run_bytes": run_bytes}
+@pytest.mark.parametrize(("k", "taken_bytes"), SLICES)
+def test_a_slice_of_a_row_opens_a_page(k: int, taken_bytes: int) -> None:
+    changed = {"page_bytes": 2048.0, "activation_bytes": 64.0}
     arch = with_gpu(A100, dram=A100.gpu.dram.model_copy(update=changed))
     planned = plan(arch.gpu, Gemm(32, 32, k, Dtype.FP16, layout="tn", order="column"), kernel(arch, WMMA))
-    taken_bytes = min(256, run_bytes) if k > 128 else 2048  # whole rows follow each other
     assert planned.main.traffic.read_cost == pytest.approx((1 + 64 / taken_bytes) / (1 + 64 / 2048))
 
 
-@pytest.mark.parametrize(("k", "run_bytes"), RUNS)
-def test_in_full_detail_a_slice_opens_as_many(k: int, run_bytes: int) -> None:
-    arch = with_gpu(A100, dram=A100.gpu.dram.model_copy(update={"page_run_bytes": run_bytes}))
-    planned = plan(arch.gpu, Gemm(32, 32, k, Dtype.FP16, layout="tn", order="column"), kernel(arch, WMMA))
-    (launch,) = lower_tiles(arch.gpu, planned)
+@pytest.mark.parametrize(("k", "taken_bytes"), SLICES)
+def test_in_full_detail_a_slice_opens_as_many(k: int, taken_bytes: int) -> None:
+    planned = plan(A100.gpu, Gemm(32, 32, k, Dtype.FP16, layout="tn", order="column"), kernel(A100, WMMA))
+    (launch,) = lower_tiles(A100.gpu, planned)
     machine = replace(Machine.of(A100.gpu, 1000.0), dram_page_bytes=2048.0)
     tables = tables_of(machine, launch)
     read = next(tensor for tensor in launch.tensors if tensor.runs and tensor.runs.axis is None)
     encoded = read_of(machine, read, tables[read.name], Read(read.name, 1.0, 1.0), 1)
-    assert encoded.pages == pytest.approx(32 * 256 / min(256, run_bytes) if k > 128 else 32 * 256 / 2048)
+    assert encoded.pages == pytest.approx(32 * 256 / taken_bytes)
 
 
 @pytest.mark.parametrize(("batch", "larger"), [(1, False), (640, True)])
@@ -174,29 +172,6 @@ def test_pieces_of_rows_cost_dram_the_rest_where_more_are_read_at_once_than_l2_h
 def test_a_slice_touches_whole_units_of_memory(k: int, rows: int, unit: int, touched: float) -> None:
     operands = Problems.of([problem_of(Gemm(64, 128, k, Dtype.FP32, layout="tn"))]).operands
     assert operands.touched_bytes(rows, 8, unit)[0][0] == pytest.approx(touched)
-
-
-def held_up_cycles(gemm: Gemm) -> float:
-    """Cycles of a step that pages which the TLB has forgotten hold up an SM's loads."""
-    path = V100.gpu.load_store
-    without = with_gpu(V100, load_store=path.model_copy(update={"tlb_miss_cycles": 0.0}))
-    mine = kernel(V100, VOLTA_SGEMM)
-    found = [plan(arch.gpu, gemm, mine).main.step.port_bytes for arch in (V100, without)]
-    return (found[0] - found[1]) / V100.gpu.shared_memory.bandwidth_bytes_per_cycle
-
-
-@pytest.mark.parametrize(
-    ("k", "pages"),
-    [
-        (32_768, 0.0),  # rows of 128 KiB: (128 + 64) x 128 KiB lie on 12 pages of 2 MiB
-        (65_536, 24.0),  # more than the 16 that are remembered
-        (1_000_000, 192.0),  # rows of 4 MB: each has pages of its own
-    ],
-)
-def test_rows_that_lie_on_more_pages_than_the_tlb_remembers_hold_up_every_step(k: int, pages: float) -> None:
-    cycles = pages * V100.gpu.load_store.tlb_miss_cycles
-    assert held_up_cycles(Gemm(64, 128, k, Dtype.FP32, layout="tn")) == pytest.approx(cycles)
-    assert held_up_cycles(Gemm(64, 128, k, Dtype.FP32, layout="nt")) == 0.0  # goes on to other pages
 
 
 def test_streaming_an_operand_that_lies_along_k_takes_longer() -> None:

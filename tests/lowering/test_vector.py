@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpusim.files.yamlfile import SpecError
-from gpusim.hardware.machine import Machine
 from gpusim.library.main_loops import Pipes
 from gpusim.library.vector import VectorKernel, Work
 from gpusim.lowering.vector.arithmetic import cta_reduction
@@ -25,8 +24,6 @@ from gpusim.prediction.selection import UnsupportedError
 from gpusim.prediction.vector_selection import vector_kernel
 from gpusim.program import Alu, executed
 from gpusim.roofline import vector_bounds_us
-from gpusim.sim.sampled import simulate_sampled
-from gpusim.sim.trace import Recorder
 from gpusim.specs import list_archs, load_spec
 from gpusim.specs.catalogues import load_vector_kernels
 from gpusim.system import System
@@ -158,25 +155,6 @@ def test_a_long_stream_runs_at_the_bandwidth_of_its_mix_of_reads_and_writes(t4: 
         mixed = peak / (1.0 + writes * (t4.gpu.dram.mixed_write_cost - 1.0))
         assert result.timing.bandwidth_gb_per_s == pytest.approx(mixed, rel=0.02)
         assert result.bottleneck == "dram"
-
-
-@pytest.mark.parametrize(
-    "operator",
-    [
-        Elementwise(4096, 8192, Dtype.FP32, "add"),
-        Softmax(65536, 512, Dtype.FP32),
-        LayerNorm(32768, 1024, Dtype.FP16),
-        Elementwise(256, 4096, Dtype.FP32, "gelu"),
-        Reduction(1, 1 << 22, Dtype.FP32),
-    ],
-)
-@pytest.mark.parametrize("warm", [False, True])
-def test_launches_are_simulated_on_one_sub_partition_without_loss(operator: VectorOperator, warm: bool) -> None:
-    system = load_spec("a100").system
-    machine, kernel = Machine.of(system.gpu, 1410.0), vector_kernel(system, operator)
-    launch = vector_plan(system.gpu, operator, kernel, warm=warm).launch
-    of_all = simulate_sampled(machine, launch, Recorder(0))
-    assert simulate_sampled(machine, launch).cycles == pytest.approx(of_all.cycles, rel=1e-3)
 
 
 def test_writes_alone_lose_no_time_to_changes_of_direction(t4: System) -> None:

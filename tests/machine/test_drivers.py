@@ -56,7 +56,7 @@ from gpusim.program import (
     WarpgroupMma,
     operations,
 )
-from gpusim.sim import sampled
+from gpusim.sim import simulate as simulation_module
 from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.drive import drive
 from gpusim.sim.drivers import choice, code_folder
@@ -78,8 +78,7 @@ def same(on: Machine, one: Launch, *, whole: bool = True) -> None:
     """Both drivers agree in every detail of a launch."""
     decoded = DecodedLaunch(on, one)
     for extrapolate in (True, False) if whole else (True,):
-        earlier = sampled._earlier_stores(decoded, ReferenceDriver(), extrapolate=extrapolate)
-        simulation = Simulation(decoded, extrapolate=extrapolate, earlier=earlier)
+        simulation = Simulation(decoded, extrapolate=extrapolate)
         assert drive(simulation, CompiledDriver()) == drive(simulation, ReferenceDriver())
     if operations_of_sm(on, one) * on.sm_count <= MOST_OPERATIONS:
         simulation = Simulation(decoded, full=True)
@@ -136,7 +135,6 @@ def rings(draw: st.DrawFn) -> tuple[Machine, Launch]:
         l2_far_cycles=draw(st.sampled_from([0.0, 90.5])),
         cta_interval_cycles=draw(st.sampled_from([0.0, 1.25, 40.0])),
         cta_launch_cycles=draw(st.sampled_from([0.0, 150.5])),
-        bulk_copy_cycles=30.0,
         pipes=(Pipe("tensor", 1.0), Pipe("fma", 0.5)),
     )
     shared = on.limits.shared_bytes // draw(st.sampled_from([1, 2]))
@@ -172,7 +170,7 @@ def launches(seed: int, number: int) -> Iterator[tuple[Machine, Launch]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(choice.VARIABLE, "1")
-        patch.setattr(sampled, "drive", noted)
+        patch.setattr(simulation_module, "drive", noted)
         while len(found) < number:
             board = load_spec(next(boards))
             dtypes = sorted({name for one in board.gpu.instructions.values() for name in one.inputs})

@@ -27,7 +27,7 @@ IN_THE_MACHINE = {
     *("shared_memory.carveouts_kib", "shared_memory.max_kib_per_cta"),
     *("shared_memory.reserved_bytes_per_cta", "shared_memory.allocation_unit_bytes"),
     *("shared_memory.bandwidth_bytes_per_cycle", "shared_memory.sustained_fraction", "shared_memory.latency_cycles"),
-    *("load_store.l2_port_bytes_per_cycle", "load_store.l2_port_write_bytes_per_cycle", "load_store.bulk_copy_cycles"),
+    *("load_store.l2_port_bytes_per_cycle", "load_store.l2_port_write_bytes_per_cycle"),
     *("l2.capacity_mib", "l2.partitions", "l2.bandwidth_bytes_per_cycle", "l2.latency_cycles", "l2.far_latency_cycles"),
     *("l2.write_cost", "l2.fetch_bytes", "dram.page_bytes", "dram.activation_bytes"),
     *("dram.open_pages", "l2.usable_fraction"),
@@ -44,10 +44,9 @@ IN_THE_LAUNCH = {
         "shared_memory.broadcast_fraction",
         "shared_memory.epilogue_pass_cycles",
     ),
-    *("load_store.staging_fma_slots", "load_store.async_copy"),
-    *("load_store.tlb_entries", "load_store.tlb_page_mib", "load_store.tlb_miss_cycles"),
+    *("load_store.staging_fma_slots", "load_store.computed_address_cost", "load_store.async_copy"),
     *("l2.drift_steps", "l2.lag_steps"),
-    *("dram.mixed_write_cost", "dram.page_run_bytes"),
+    "dram.mixed_write_cost",
     *("instructions.*.shape", "pipes.*.latency_cycles"),
 }
 
@@ -55,7 +54,7 @@ BESIDE_THEM = {
     # clocks and power; what lies around a kernel; stated peaks; what only a reader wants to know
     *("clock.", "power.", "front_end.", "stated_peaks."),
     *("shared_memory.unified_l1_kib", "shared_memory.banks"),
-    *("load_store.l1_latency_cycles", "load_store.l1_bytes_per_cycle", "dram.write_only_cost"),
+    *("load_store.l1_latency_cycles", "load_store.l1_bytes_per_cycle"),
     "dram.capacity_gb",
     "links.",  # between GPUs
 }

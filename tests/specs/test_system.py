@@ -36,10 +36,10 @@ def test_a_system_is_the_same_in_another_process(t4: System) -> None:
 
 def test_trial_values_reach_the_record_that_holds_them(t4: System) -> None:
     changed = t4.with_values(
-        [("sm.count", 41), ("host.graph_gap_us", 9.0), ("library.heuristic_bias.simt.reduction_kernel", 0.5)]
+        [("sm.count", 41), ("host.graph_gap_us", 9.0), ("library.heuristic_bias.simt.sliced_k", 0.5)]
     )
     assert (changed.gpu.sm.count, changed.host.graph_gap_us) == (41, 9.0)
-    assert changed.library.heuristic_bias.simt["reduction_kernel"] == 0.5
+    assert changed.library.heuristic_bias.simt["sliced_k"] == 0.5
     assert changed.library.kernels is t4.library.kernels
     assert t4.with_values([]) == t4
 
