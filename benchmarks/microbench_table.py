@@ -27,9 +27,9 @@ def microbench_table(errors: list[dict[str, object]]) -> str:
     """Median and 90th percentile of the errors of each board that has a spec, over all of its benchmarks."""
     lines = ["| GPU | points simulated | median error | 90th percentile |", "|---|--:|--:|--:|"]
     for one in errors:
-        if one["benchmark"] == ALL and one["played"]:
+        if one["benchmark"] == ALL and one["simulated"]:
             figures = f"{one['median_ape']:.1f} % | {one['p90_ape']:.1f} %"
-            lines.append(f"| {one['gpu']} | {one['played']} of {one['points']} | {figures} |")
+            lines.append(f"| {one['gpu']} | {one['simulated']} of {one['points']} | {figures} |")
     return "\n".join(lines)
 
 

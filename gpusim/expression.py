@@ -48,8 +48,8 @@ SIZES = Grammar(
     2**48,  # more elements than any memory holds
 )
 """Grammar of the sizes of a model."""
-FIGURES = Grammar(
-    "figure",
+METRICS = Grammar(
+    "metric",
     (int, float),
     {**_ANYWHERE, ast.Div: operator.truediv},
     {"min": min, "max": max, "median": lambda *values: statistics.median(values)},
@@ -57,7 +57,7 @@ FIGURES = Grammar(
     "a100.tflops / v100.tflops",
     1e30,
 )
-"""Grammar of predicted figures; names may have dots."""
+"""Grammar of predicted metrics; names may have dots."""
 
 
 def evaluate(text: str, names: Mapping[str, int]) -> int:
@@ -78,7 +78,7 @@ def value_of(text: str, names: Mapping[str, Number], grammar: Grammar) -> Number
     Raises:
         ValueError: not an expression of known names; the text is one line.
 
-    >>> value_of("100 * (median(a.time / b.time, 2, 1.5) - 1)", {"a.time": 6.0, "b.time": 4.0}, FIGURES)
+    >>> value_of("100 * (median(a.time / b.time, 2, 1.5) - 1)", {"a.time": 6.0, "b.time": 4.0}, METRICS)
     50.0
     """
     body = parsed(text, grammar)

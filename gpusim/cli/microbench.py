@@ -84,7 +84,7 @@ def _draw(points: Sequence[SimulatedPoint], title: str, path: Path) -> None:
 
     panels = panels_of(points)
     if not panels:
-        refuse(f"--plot {path}: no benchmark here has a curve of two points that are played")
+        refuse(f"--plot {path}: no benchmark here has a curve of two points that are simulated")
     with refusing_file_errors(path, "choose another file with --plot"):
         draw_curves(panels, title, path)
     report_written(path)

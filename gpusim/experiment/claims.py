@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field, model_validator
 from gpusim.execution.cases import Case, OperatorCase, OperatorWorkload
 from gpusim.experiment.model_run import ModelRun, Script
 from gpusim.experiment.stated import SourcedValue, StatedRange, StatedValue
-from gpusim.expression import FIGURES, parsed
+from gpusim.expression import METRICS, parsed
 from gpusim.files.checked_document import Part, checked
 from gpusim.files.yamlfile import SpecError, YamlFile
 from gpusim.prediction.options import Options
@@ -153,6 +153,6 @@ def _case(spec: Spec, values: Mapping[str, Any]) -> OperatorCase:
 
 def _check_names(expression: str, runs: Mapping[str, RunEntry]) -> None:
     """Check that the metrics of an expression belong to runs of the file."""
-    for node in ast.walk(parsed(expression, FIGURES)):
+    for node in ast.walk(parsed(expression, METRICS)):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id not in runs:
             raise ValueError(f"'{node.value.id}' is not one of the runs; known are {', '.join(runs)}")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, Field, PositiveFloat, PositiveInt
 
 from gpusim.experiment.model_run import ModelRun, Script
-from gpusim.expression import FIGURES, value_of
+from gpusim.expression import METRICS, value_of
 from gpusim.files.checked_document import Part, checked
 from gpusim.files.yamlfile import SpecError, YamlFile
 from gpusim.models.policy import Mode, Precision
@@ -31,7 +31,7 @@ Counts = Annotated[tuple[PositiveInt, ...], BeforeValidator(as_list), Field(min_
 
 def _evaluated(value: object) -> object:
     """A ratio of two throughputs as a number."""
-    return value_of(value, {}, FIGURES) if isinstance(value, str) else value
+    return value_of(value, {}, METRICS) if isinstance(value, str) else value
 
 
 class StatedSpeedup(Part):

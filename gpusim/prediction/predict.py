@@ -17,12 +17,14 @@ from gpusim.prediction.plans import Plan
 from gpusim.prediction.power import Sustained
 from gpusim.prediction.ranked import Ranked, rank
 from gpusim.prediction.results import Result
+from gpusim.prediction.selection import UnsupportedError
 from gpusim.prediction.timing import PlanTimer, Simulate, SimulateLaunch, Timed, contradictions, kernel_time_us
 from gpusim.progress import Progress
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.sim.simulate import simulate
 from gpusim.sim.trace import Recorder
 from gpusim.system import System
+from gpusim.units import LARGEST_SIZE
 from gpusim.workloads.operators import Operator
 
 MOST_ITERATIONS = 300_000
@@ -42,8 +44,7 @@ def predict(
 
     Args:
         system: GPU, library and host, such as ``load_spec("t4").system``.
-        recorder: records the launches, which are simulated again at the sustained clock on all sub-partitions; the
-            result is theirs, some permille from that of one sub-partition.
+        recorder: records the launches, which are simulated again at the sustained clock.
         progress: called now and then in ``full`` with the iterations of a launch done, and how many it has.
         simulate: simulates the launches, except where they are recorded, or simulated without jumps to mend a
             contradiction.
@@ -100,8 +101,11 @@ def prepare(
         ranked: of the same arguments, where they are known.
 
     Raises:
-        UnsupportedError: the GPU has no path for the operator, or the pinned kernel does not fit.
+        UnsupportedError: the GPU has no path for the operator, the pinned kernel does not fit, or the operator is too
+            large.
     """
+    if operator.flops > LARGEST_SIZE:
+        raise UnsupportedError(f"{operator.flops:.3g} FLOP: a simulation counts up to 2^63; reduce a size")
     if ranked is None:
         ranked = rank(system, operator, options)
     return Prepared(system, options, ranked, PlanTimer(system, ranked.candidates[0].plan, options, simulate))

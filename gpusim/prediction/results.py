@@ -265,7 +265,7 @@ class Result:
         record = values_of(self) | {"alternatives": alternatives, "nsight": self.nsight_metrics()}
         return {name: json_ready(value) for name, value in record.items()}
 
-    def figures(self) -> dict[str, Any]:
+    def metrics(self) -> dict[str, Any]:
         """A JSON-ready row: the fields of all parts but the alternatives, then the Nsight Compute metrics."""
         record = values_of(self) | self.nsight_metrics()
         del record["alternatives"]

@@ -16,13 +16,13 @@ def accuracy_table(summary: Sequence[Mapping[str, Any]]) -> TextTable:
         (
             one["gpu"],
             one["benchmark"],
-            f"{one['played']} of {one['points']}",
+            f"{one['simulated']} of {one['points']}",
             number_text(one["median_ape"]),
             number_text(one["p90_ape"]),
             number_text(one["median_bias"]),
         )
         for one in summary
-        if one["played"]
+        if one["simulated"]
     )
     headings = ("GPU", "benchmark", ">points", ">median %", ">p90 %", ">bias %")
     return TextTable("Predicted against published readings", headings, rows)

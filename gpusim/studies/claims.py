@@ -14,7 +14,7 @@ from gpusim.execution.service import Service
 from gpusim.execution.sweep import predict_all, predict_one
 from gpusim.experiment.claims import Claim, ClaimsExperiment
 from gpusim.experiment.comparison import Row
-from gpusim.expression import FIGURES, value_of
+from gpusim.expression import METRICS, value_of
 from gpusim.files.outputs import check_places, staging, write_csv
 from gpusim.progress import Progress, no_progress
 from gpusim.studies.manifest import MANIFEST, manifest_inputs, output_files, write_manifest
@@ -57,7 +57,7 @@ def run_claims(
 
 def _metrics(case: OperatorCase) -> dict[str, Any]:
     """The metrics of the prediction of an operator."""
-    return predict_one(case).figures()
+    return predict_one(case).metrics()
 
 
 def _model_metrics(experiment: ClaimsExperiment, service: Service, progress: Progress) -> dict[str, float]:
@@ -83,7 +83,7 @@ def _named(run: str, metrics: Mapping[str, Any]) -> dict[str, float]:
 def _judged(experiment: ClaimsExperiment, index: int, claim: Claim, metrics: dict[str, float]) -> Row:
     """A claim as a row."""
     try:
-        value = value_of(claim.predicted, metrics, FIGURES)
+        value = value_of(claim.predicted, metrics, METRICS)
     except ValueError as error:
         raise experiment.file.error(f"claims.{index}.predicted", str(error)) from None
     measured = claim.measured

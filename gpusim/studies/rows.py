@@ -59,7 +59,7 @@ def write_results(folder: Path, rows: Sequence[Row]) -> None:
 
 def metrics_text(result: Result) -> str:
     """The metrics of a result as a part of a line of CSV."""
-    return csv_text(result.figures().values())
+    return csv_text(result.metrics().values())
 
 
 METRICS_TEXT = ResultForm(metrics_text, tuple(METRICS), TypeAdapter(CaseResult[str]))

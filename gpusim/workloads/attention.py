@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from gpusim.numbers.formats import Dtype, dtype_named
-from gpusim.workloads.sizes import check_flops, checked_size
+from gpusim.workloads.sizes import checked_size
 
 AttentionOp = Literal["attention_fwd", "attention_bwd"]
 ATTENTION_OPS: tuple[AttentionOp, ...] = get_args(AttentionOp)
@@ -59,7 +59,6 @@ class Attention:
             raise ValueError(f"op: expected one of {', '.join(ATTENTION_OPS)}, got '{self.op}'")
         if self.causal and self.keys < self.queries:
             raise ValueError(f"causal: {self.queries} queries see {self.keys} keys; the first ones would see none")
-        check_flops("batch, heads, queries, keys, head_dim", self.flops)
 
     @property
     def held_heads(self) -> int:

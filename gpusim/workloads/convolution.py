@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from gpusim.numbers.formats import Dtype, dtype_named
-from gpusim.workloads.sizes import check_flops, checked_size
+from gpusim.workloads.sizes import checked_size
 
 ConvolutionOp = Literal["conv_fwd", "conv_bwd_inputs", "conv_bwd_weights"]
 CONVOLUTION_OPS: tuple[ConvolutionOp, ...] = get_args(ConvolutionOp)
@@ -112,7 +112,6 @@ class Convolution:
             raise ValueError(f"layout: expected 'nchw' or 'nhwc', got '{self.layout}'")
         if 0 in self.shape.output:
             raise ValueError("filter_h, filter_w: the filter is larger than the padded image")
-        check_flops("images, channels, height, width, filters, filter_h, filter_w", self.flops)
 
     @property
     def flops(self) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from gpusim.numbers.formats import FORMATS, Dtype, accumulator_named, dtype_named, result_named
-from gpusim.workloads.sizes import check_flops, checked_size
+from gpusim.workloads.sizes import checked_size
 
 GemmOp = Literal["gemm", "linear", "bmm"]
 """``gemm`` is a BLAS call with column-major C; ``linear`` and ``bmm`` are framework operators with row-major C. A
@@ -71,7 +71,6 @@ class Gemm:
         put(self, "op", self.op or ("gemm" if self.order == "column" else "bmm"))
         for name in ("batch", "m", "n", "k"):
             put(self, name, checked_size(name, getattr(self, name)))
-        check_flops("batch, m, n, k", self.flops)
         if self.layout not in LAYOUTS:
             raise ValueError(f"layout: expected one of {', '.join(LAYOUTS)}, got '{self.layout}'")
         if self.sparsity not in SPARSITIES:

@@ -45,16 +45,6 @@ def checked_size(name: str, value: object) -> int:
         raise ValueError(f"{name}: {error}") from None
 
 
-def check_flops(names: str, flops: int) -> None:
-    """Refuse an operator whose FLOPs, and with them the cycles of its warps, 64 bits do not count.
-
-    Raises:
-        ValueError: there are too many; the error text begins with ``names``, the sizes that they follow from.
-    """
-    if flops > LARGEST_SIZE:
-        raise ValueError(f"{names}: together {flops:.3g} FLOP, more than 64 bits count; reduce one of them")
-
-
 def parse_sizes(value: object) -> tuple[int, ...]:
     """Sizes from a number, a ``start:end:step`` text, or a list of both.
 

@@ -10,7 +10,7 @@ from conftest import RunGpusim, refused
 
 from gpusim.experiment.claims import Claim
 from gpusim.experiment.stated import StatedRange
-from gpusim.expression import FIGURES, value_of
+from gpusim.expression import METRICS, value_of
 
 CLAIMS = """\
 title: Two claims
@@ -90,4 +90,4 @@ def test_an_open_range_is_met_on_its_open_side() -> None:
 )
 def test_an_expression_computes_on_named_figures_only(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not understood|is not an expression|divides by zero"):
-        value_of(text, {"a.b": 1.0}, FIGURES)
+        value_of(text, {"a.b": 1.0}, METRICS)

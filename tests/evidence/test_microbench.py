@@ -233,7 +233,7 @@ def test_errors_are_those_of_the_points_simulated(table: Path) -> None:
     points = simulate_published("all", table, ["t4"])
     whole = next(one for one in summary(points) if one["benchmark"] == "all")
     errors = [100 * abs(one.error) for one in points if one.error is not None]
-    assert (whole["points"], whole["played"]) == (4, 2)
+    assert (whole["points"], whole["simulated"]) == (4, 2)
     assert whole["median_ape"] == pytest.approx(sum(errors) / 2, abs=1e-5)
 
 

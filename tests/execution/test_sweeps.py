@@ -111,8 +111,8 @@ def test_an_interrupt_that_an_extension_module_turned_into_an_error_stays_one(mo
 
 def test_the_columns_of_a_row_are_the_figures_of_a_result() -> None:
     result = predict_one(products(1)[0])
-    assert list(result.figures()) == list(METRICS)
-    assert {type(value) for value in result.figures().values()} == {int, float, bool, str, dict, list, type(None)}
+    assert list(result.metrics()) == list(METRICS)
+    assert {type(value) for value in result.metrics().values()} == {int, float, bool, str, dict, list, type(None)}
 
 
 # With a journal ---------------------------------------------------------------------------------

@@ -21,8 +21,7 @@ import pytest
 from conftest import environment
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_sim_random_programs import operations_of_sm
-from test_sim_random_programs import played as random_launches
+from test_sim_random_programs import operations_of_sm, random_launches
 from textbook import machine
 
 from gpusim.errors import InputError
@@ -110,7 +109,7 @@ def consumers() -> st.SearchStrategy[Op]:
 @st.composite
 def rings(draw: st.DrawFn) -> tuple[Machine, Launch]:
     """A producer and consumers of its stages, in CTAs that stay for several tiles or do not."""
-    stages, turns = draw(st.sampled_from([2, 3, 4, 7])), draw(st.sampled_from([1, 3, 40, 200]))
+    stages, iterations = draw(st.sampled_from([2, 3, 4, 7])), draw(st.sampled_from([1, 3, 40, 200]))
     pending = draw(st.integers(min_value=0, max_value=min(1, stages - 1)))
     reads = (Read("a", draw(st.sampled_from([512.0, 4096.0])), 4096.0),)
     body = (WaitStage(), *draw(st.lists(consumers(), max_size=3)), ReleaseStage(pending))
@@ -118,8 +117,8 @@ def rings(draw: st.DrawFn) -> tuple[Machine, Launch]:
     ending = (Drain(), ReleaseStage(0), *fix_up, StoreShared(512.0, 4.0), Barrier(), Store("c", 512.0, 640.0, 4.0))
     persistent = draw(st.booleans())
     roles = (
-        Role(1, (Repeat((AcquireStage(stages), LoadBulk(reads, 4096.0, 1.0)), turns),)),
-        Role(draw(st.sampled_from([1, 4])), (Repeat(body, turns), *ending), draw(st.sampled_from([1, 2]))),
+        Role(1, (Repeat((AcquireStage(stages), LoadBulk(reads, 4096.0, 1.0)), iterations),)),
+        Role(draw(st.sampled_from([1, 4])), (Repeat(body, iterations), *ending), draw(st.sampled_from([1, 2]))),
     )
     if not persistent:
         roles = (roles[0], replace(roles[1], instances=1))
@@ -290,10 +289,10 @@ def test_without_numba_only_force_is_an_error(
 # Long launches
 
 
-def long_launch(turns: int) -> Launch:
-    """Every SM has a CTA that makes so many turns."""
+def long_launch(iterations: int) -> Launch:
+    """Every SM has a CTA that makes so many iterations."""
     body = Load((Read("x", 64.0, 64.0),), 64.0, 1.0, 1), WaitLoad(), LoadShared(64.0, 1.0), Barrier()
-    return Launch("long", Grid(8), (Role(8, (Repeat(body, turns),)),), Resources(256, 1, 0), (Tensor("x", 512.0),))
+    return Launch("long", Grid(8), (Role(8, (Repeat(body, iterations),)),), Resources(256, 1, 0), (Tensor("x", 512.0),))
 
 
 def test_progress_is_reported_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,8 +127,8 @@ MMA = Mma("ffma", 4.0, 2, 0.0, 1.0, pipelined=True)
 TENSORS = (Tensor("x", 128.0, miss_fraction=0.5),)
 
 
-def launch(*body: Op, turns: int = 9, rows: int = 1) -> Launch:
-    return Launch("test", Grid(3 // rows, rows), (Role(2, (Repeat(body, turns),)),), Resources(64, 1, 0), TENSORS)
+def launch(*body: Op, iterations: int = 9, rows: int = 1) -> Launch:
+    return Launch("test", Grid(3 // rows, rows), (Role(2, (Repeat(body, iterations),)),), Resources(64, 1, 0), TENSORS)
 
 
 LAUNCH = launch(LOAD, WaitLoad(), MMA)
@@ -180,7 +180,7 @@ def test_every_value_of_a_machine_is_in_the_hash(name: str) -> None:
 def test_every_amount_of_a_program_is_in_the_hash() -> None:
     launches = (
         LAUNCH,
-        launch(LOAD, WaitLoad(), MMA, turns=10),
+        launch(LOAD, WaitLoad(), MMA, iterations=10),
         launch(LOAD, WaitLoad(), MMA, Compute(1.0)),
         launch(LOAD, MMA, WaitLoad()),
         launch(dataclasses.replace(LOAD, port_bytes=65.0), WaitLoad(), MMA),

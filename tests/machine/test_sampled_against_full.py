@@ -33,7 +33,7 @@ from gpusim.workloads.gemm import LAYOUTS, Gemm
 BOARDS = ("V100-SXM2-16GB", "T4", "A100-SXM4-80GB")
 SEEDS = (1, 2)
 CASES_PER_SEED = 120
-PLAYED_AS_PROCESSES = 5_000_000  # turns: some ten seconds, which each process would take to compile
+REFERENCE_ITERATIONS = 5_000_000  # iterations: some ten seconds, which each process would take to compile
 MEDIAN_TOLERANCE = 0.02  # what a user of `sampled` is promised
 P95_TOLERANCE = 0.05  # the same
 MOST_TOLERANCE = 0.10  # wanted
@@ -125,7 +125,7 @@ def drawn_of_hopper(seed: int, count: int) -> list[Case]:
 def drawn_of_all(seed: int, count: int, most_turns: int) -> list[Case]:
     """Sizes even on a logarithmic scale: m and n to 2^14, k as large as so many turns of warps allow.
 
-    A million turns take ``full`` about half a second, compiled.
+    A million iterations take ``full`` about half a second, compiled.
     """
     rng = random.Random(seed)
     cases: list[Case] = []
@@ -222,7 +222,7 @@ def test_sampled_differs_from_full_on_few_random_products(draw: Callable[[int, i
 def compared_of_all(count: int, most_turns: int) -> list[Comparison]:
     """So many random products of every architecture."""
     cases = drawn_of_all(seed=1, count=count, most_turns=most_turns)
-    if count * most_turns <= PLAYED_AS_PROCESSES:
+    if count * most_turns <= REFERENCE_ITERATIONS:
         return [compared(case) for case in cases]
     with ProcessPoolExecutor(max_workers=2, initializer=prefer_compiled) as pool:
         return list(pool.map(compared, cases))
@@ -309,7 +309,7 @@ def test_tiles_of_persistent_ctas_are_jumped_in_whole_turns_once_they_are_steady
             Gemm(8528, 8, 3408, Dtype.FP16, 4, "tt", order="column"),
             "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tt",
         ),
-        # three CTAs of two warps slip past each other every few turns
+        # three CTAs of two warps slip past each other every few iterations
         ("RTX-2060-Super", Gemm(38, 1, 323, Dtype.FP32, 100), "volta_sgemm_64x64_tn"),
         # data waits for L2 in a rhythm that no step shows alone
         ("H100-PCIe-80GB", Gemm(4096, 4096, 8192, Dtype.FP16), "nvjet_hsh_64x104_64x10_2x1_v_bz_TNT"),

@@ -67,7 +67,7 @@ ARRIVALS = st.lists(
 """Cycles since the last booking, and amount."""
 
 
-def played(gaps_and_amounts: list[tuple[int, int]], rate: float) -> list[float]:
+def booked_in_order(gaps_and_amounts: list[tuple[int, int]], rate: float) -> list[float]:
     """When each transfer ends on a server that holds a queue of processes."""
     env = simpy.Environment()
     server = simpy.Resource(env)
@@ -97,7 +97,7 @@ def test_bookings_end_when_a_queue_would_have_served_them(arrivals: list[tuple[i
     for gap, amount in arrivals:
         now += gap
         booked.append(book(link, now, amount))
-    assert booked == pytest.approx(played(arrivals, rate))
+    assert booked == pytest.approx(booked_in_order(arrivals, rate))
 
 
 @given(ARRIVALS, st.floats(min_value=0.1, max_value=1e3))

@@ -391,7 +391,7 @@ def test_a_jump_over_periods_and_generations_of_a_regular_loop_loses_no_cycle(
     outer=st.integers(min_value=0, max_value=20),
     inner=st.integers(min_value=0, max_value=100),
 )
-def test_every_loop_is_played_as_often_as_it_says(
+def test_every_loop_is_executed_as_often_as_it_says(
     detail: str, extrapolate: bool, before: int, after: int, outer: int, inner: int
 ) -> None:
     program = (
@@ -423,7 +423,8 @@ def test_two_loops_in_a_row_take_the_cycles_of_both(detail: str, extrapolate: bo
 @pytest.mark.parametrize("detail", DETAILS)
 @pytest.mark.parametrize(("outer", "inner"), [(5, 200), (200, 5), (40, 40)])
 def test_two_nested_loops_take_their_product(detail: str, extrapolate: bool, outer: int, inner: int) -> None:
-    # an outer turn: 9 cycles of its own, then turns of 16 instructions of 2 cycles each and what follows the last, 4
+    # an outer iteration: 9 cycles of its own, then iterations of 16 instructions of 2 cycles each and what follows the
+    # last, 4
     on = machine(mma_interval=2.0)
     nested = (Compute(9.0), Repeat((mma(16.0, k_groups=1),), inner), Drain())
     outcome = simulate(on, launch((Repeat(nested, outer),), warps=4), detail, extrapolate=extrapolate)
@@ -434,7 +435,7 @@ def test_two_nested_loops_take_their_product(detail: str, extrapolate: bool, out
 @pytest.mark.parametrize("extrapolate", [True, False])
 @pytest.mark.parametrize("detail", DETAILS)
 def test_a_loop_in_a_loop_fills_its_ring_anew(detail: str, extrapolate: bool) -> None:
-    # each of 30 outer turns: a ring of 4 is filled, an issue slot each; 64 blocks come 4 every 200 cycles
+    # each of 30 outer iterations: a ring of 4 is filled, an issue slot each; 64 blocks come 4 every 200 cycles
     program = (Repeat(stream(64, ahead=4), 30),)
     outcome = simulate(machine(), launch(program), detail, extrapolate=extrapolate)
     assert outcome.cycles == pytest.approx(30 * 64 / 4 * 200, abs=30 * 4)

@@ -26,7 +26,7 @@ from gpusim.program import (
 )
 from gpusim.sim.simulate import simulate
 
-JUMP_TOLERANCE = 0.005  # what is left out beside what is played
+JUMP_TOLERANCE = 0.005  # what is left out beside what is simulated
 MOST_OPERATIONS = 20_000  # of all warps of an SM: a few tenths of a second
 
 TENSORS = (
@@ -76,8 +76,8 @@ def bodies(inner: Callable[[], st.SearchStrategy[Program]] | None = None) -> st.
     return st.lists(st.one_of(parts), min_size=1, max_size=4).map(joined)
 
 
-def loops(turns: list[int], body: st.SearchStrategy[Program]) -> st.SearchStrategy[Program]:
-    return st.builds(lambda ops, times: (Repeat(ops, times),), body, st.sampled_from(turns))
+def loops(iterations: list[int], body: st.SearchStrategy[Program]) -> st.SearchStrategy[Program]:
+    return st.builds(lambda ops, times: (Repeat(ops, times),), body, st.sampled_from(iterations))
 
 
 def programs() -> st.SearchStrategy[Program]:
@@ -88,7 +88,7 @@ def programs() -> st.SearchStrategy[Program]:
 
 
 @st.composite
-def played(draw: st.DrawFn) -> tuple[Machine, Launch]:
+def random_launches(draw: st.DrawFn) -> tuple[Machine, Launch]:
     on = machine(
         sms=draw(st.sampled_from([1, 4])),
         shared_bytes_per_cycle=128.0,
@@ -116,7 +116,7 @@ def operations_of_sm(on: Machine, one: Launch) -> int:
 
 
 @settings(max_examples=250)
-@given(played())
+@given(random_launches())
 def test_extrapolation_of_random_programs_stays_within_the_stated_tolerance(both: tuple[Machine, Launch]) -> None:
     on, one = both
     jumped, whole = (simulate(on, one, extrapolate=extrapolate) for extrapolate in (True, False))
@@ -128,7 +128,7 @@ def test_extrapolation_of_random_programs_stays_within_the_stated_tolerance(both
 
 
 @settings(max_examples=50)
-@given(played())
+@given(random_launches())
 def test_every_byte_that_a_program_asks_for_is_asked_of_l2(both: tuple[Machine, Launch]) -> None:
     on, one = both
     assume(operations_of_sm(on, one) * on.sm_count <= MOST_OPERATIONS)

@@ -34,7 +34,7 @@ from gpusim.workloads.gemm import Gemm
 Event = dict[str, Any]
 
 SMALL = Gemm(512, 512, 128, Dtype.FP16)
-"""Its few turns of the main loop are played without a jump."""
+"""Its few iterations of the main loop are simulated without a jump."""
 LARGE = Gemm(4096, 4096, 4096, Dtype.FP16)
 HUGE = Gemm(65536, 65536, 65536, Dtype.FP16)
 SPLIT = Gemm(64, 64, 65536, Dtype.FP16)
@@ -487,11 +487,7 @@ def test_tracing_does_not_change_the_prediction(case: str) -> None:
     gpu, gemm, detail = CASES[case]
     silent = predict(load_spec(gpu).system, gemm, Options(detail=detail))
     heard, _, _ = traced(gpu, gemm, detail)
-    if detail == "full":
-        assert heard == silent
-    # Unheard, one sub-partition stands for all in long loops; the trace shows all of them.
-    assert heard.timing.cycles == pytest.approx(silent.timing.cycles, rel=0.02)
-    assert heard.kernel == silent.kernel
+    assert heard == silent
 
 
 @pytest.mark.parametrize("detail", ["sampled", "full"])

@@ -31,7 +31,7 @@ from gpusim.workloads.operators import parse_operator
 
 RECORDED = Path(__file__).with_name("recorded.jsonl")
 TRACE_EVENTS = 100_000
-FIGURES = (
+METRICS = (
     *("kernel", "split_k", "grid", "occupancy", "waves", "cycles", "clock_mhz", "kernel_time_us", "time_us"),
     *("bound_us", "bottleneck", "dram_read_bytes", "dram_write_bytes", "l2_bytes", "shared_bytes", "l2_hit_fraction"),
     *("power_w", "busy_fractions", "stall_cycles"),
@@ -99,7 +99,7 @@ def replay(case: Case) -> Figures:
     except UnsupportedError:
         return {"refused": True}
     said = result.as_dict()
-    figures = {name: said[name] for name in FIGURES}
+    figures = {name: said[name] for name in METRICS}
     figures["stall_cycles"] = {cause: cycles for cause, cycles in said["stall_cycles"].items() if cycles}
     if recorder is not None:
         events = json.loads("".join(timeline(result, recorder)))["traceEvents"]

@@ -194,7 +194,7 @@ def _errors(gpu: str, benchmark: str, points: Sequence[SimulatedPoint]) -> dict[
         "gpu": gpu,
         "benchmark": benchmark,
         "points": len(points),
-        "played": sum(one.value is not None for one in points),
+        "simulated": sum(one.value is not None for one in points),
         "median_ape": percent(float(np.median(np.abs(errors)))) if known else None,
         "p90_ape": percent(float(np.percentile(np.abs(errors), 90))) if known else None,
         "median_bias": percent(float(np.median(errors))) if known else None,
