@@ -24,10 +24,12 @@ from gpusim.lowering.gemm.problem import GemmOperator, Problems, problem_of
 from gpusim.lowering.vector.plan import VectorPlan
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.estimate import estimates_us
-from gpusim.prediction.heuristic import choices_of, scores_of
+from gpusim.prediction.heuristic import choices_of, scores_of, tuned_clock_mhz
 from gpusim.system import System
 
 PlanType_co = TypeVar("PlanType_co", covariant=True)
+Estimates = tuple[Array, Array]
+"""Estimated times of plans: at the clock of a prediction, and at the one that the library goes by [us]."""
 
 
 class Candidate(Protocol[PlanType_co]):
@@ -85,6 +87,8 @@ class GemmCandidate:
     plans: GemmPlans
     row: int
     estimate_us: float
+    tuned_us: float
+    """The estimate that the library goes by (:func:`gpusim.prediction.heuristic.tuned_clock_mhz`)."""
 
     @property
     def kernel(self) -> Kernel:
@@ -125,9 +129,9 @@ def _printed_name(kernel: CacheKey[Kernel], layout: str, dtype: Dtype) -> str:
 class Ranking(Sequence[GemmCandidate]):
     """The candidates of a workload, the one that a library would launch first."""
 
-    def __init__(self, operator: GemmOperator, plans: GemmPlans, estimated_us: Array, rows: Array) -> None:
+    def __init__(self, operator: GemmOperator, plans: GemmPlans, estimates: Estimates, rows: Array) -> None:
         self._operator, self._plans, self._rows = operator, plans, rows.tolist()
-        self._estimates_us = estimated_us[rows].tolist()
+        self._estimates_us = list(zip(*(column[rows].tolist() for column in estimates), strict=True))
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -139,7 +143,7 @@ class Ranking(Sequence[GemmCandidate]):
     def __getitem__(self, place: int | slice) -> GemmCandidate | list[GemmCandidate]:
         if isinstance(place, slice):
             return [self[one] for one in range(*place.indices(len(self)))]
-        return GemmCandidate(self._operator, self._plans, self._rows[place], self._estimates_us[place])
+        return GemmCandidate(self._operator, self._plans, self._rows[place], *self._estimates_us[place])
 
 
 def candidates(
@@ -175,22 +179,28 @@ def rankings(
         own = replace(system, library=replace(system.library, tuned_for=None))
         return rankings(own, operators, kernels, warm=warm, clock_mhz=clock_mhz)
     plans = plans_of(table, Problems.of([problem_of(one) for one in operators]), choices, warm=warm)
-    estimates = estimates_us(system, _as_chosen(plans, warm=warm), clock_mhz)
+    estimates = _estimates(system, plans, clock_mhz, warm=warm)
     orders = _rows_of(choices, len(operators))
     return [Ranking(one, plans, estimates, rows) for one, rows in zip(operators, orders, strict=True)]
 
 
 def _ranked(
     system: System, operators: Sequence[GemmOperator], table: KernelTable, *, warm: bool, clock_mhz: float
-) -> tuple[GemmPlans, Array, list[Array]]:
+) -> tuple[GemmPlans, Estimates, list[Array]]:
     """All plans of some workloads on a GPU, their estimates, and the rows of each workload, best first."""
     problems = Problems.of([problem_of(one) for one in operators])
     choices = choices_of(system, table, problems)
     plans = plans_of(table, problems, choices, warm=warm)
-    estimates = estimates_us(system, _as_chosen(plans, warm=warm), clock_mhz)
-    scores = scores_of(system.library, plans, estimates)
+    estimates = _estimates(system, plans, clock_mhz, warm=warm)
+    scores = scores_of(system.library, plans, estimates[1])
     orders = [rows[np.argsort(scores[rows], kind="stable")] for rows in _rows_of(choices, len(operators))]
     return plans, estimates, orders
+
+
+def _estimates(system: System, plans: GemmPlans, clock_mhz: float, *, warm: bool) -> Estimates:
+    known, tuned_mhz = _as_chosen(plans, warm=warm), tuned_clock_mhz(system.gpu, plans.table)
+    estimates = estimates_us(system, known, clock_mhz)
+    return estimates, estimates if tuned_mhz == clock_mhz else estimates_us(system, known, tuned_mhz)
 
 
 def _as_chosen(plans: GemmPlans, *, warm: bool) -> GemmPlans:

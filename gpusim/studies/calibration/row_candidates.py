@@ -57,11 +57,11 @@ def candidates_of(item: Observation, system: System) -> RowCandidates:
     """The candidates of a row and the runs that time them."""
     found = ranked(item, system)
     recorded = _recorded(item, found)
-    shortest = min(one.estimate_us for one in found)
-    longest = min(WORTH_TIMING * shortest, sorted(one.estimate_us for one in found)[:MOST_TIMED][-1])
+    shortest = min(one.tuned_us for one in found)
+    longest = min(WORTH_TIMING * shortest, sorted(one.tuned_us for one in found)[:MOST_TIMED][-1])
     limits = [WHOLE_WORTH_TIMING * shortest if one.split_k == 1 else longest for one in found]
-    near = [one for one, limit in zip(found, limits, strict=True) if one.estimate_us <= limit]
-    far = [one for one, limit in zip(found, limits, strict=True) if one.estimate_us > limit]
+    near = [one for one, limit in zip(found, limits, strict=True) if one.tuned_us <= limit]
+    far = [one for one, limit in zip(found, limits, strict=True) if one.tuned_us > limit]
     items = [*near, *far]
     place = None if recorded is None else next(at for at, one in enumerate(items) if one is recorded)
     # the recorded kernel may have a long estimate and a large bonus
@@ -121,7 +121,7 @@ def ranked_kernels(
     """
     rows = [candidate.row for candidate in one.items]
     return RankedKernels(
-        np.log([candidate.estimate_us for candidate in one.items]),
+        np.log([candidate.tuned_us for candidate in one.items]),
         {name: column[rows] for name, column in charges_of(one.items[0].plans).items()},
         _recorded_likelihoods(item, one) if log_errors is None else time_likelihoods(log_errors),
         log_errors,
