@@ -9,6 +9,7 @@ from typing import get_args
 import numpy as np
 
 from gpusim.cache_key import CacheKey
+from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
 from gpusim.library.library import Feature, HeuristicBias, Library
 from gpusim.lowering.columns import Array, elementwise
@@ -71,7 +72,7 @@ def tuned_clock_mhz(gpu: Gpu, table: KernelTable) -> float:
     """The SM clock at which a library's choice among some kernels is taken to be tuned [MHz].
 
     The base clock for kernels on CUDA cores, the boost clock for others. T4, whose base clock is 585 of 1590 MHz, tells
-    them apart: DeepBench's FP32 GEMMs err by 8.1 % with it and by 9.4 with the boost clock, those in FP16 by 8.5 and 6.1.
+    them apart: DeepBench's FP32 GEMMs err by 8.1 % with it and by 9.4 with the boost clock, FP16 ones by 8.5 and 6.1.
     """
     on_cuda_cores = all(kernel.family.main_loop.unit == "cuda" for kernel in table.kernels)
     return gpu.clock.base_mhz if on_cuda_cores else gpu.clock.boost_mhz
