@@ -88,7 +88,8 @@ class Prepared:
             timed = _recorded(system, options, chosen, timed, recorder, progress)
         notes = (*_other_choice(system, self.ranked), *wrong)
         divided = breakdown(system.gpu, timed)
-        limits = None if options.detail == "bound" else self._limits(timed, divided, clock_is_given=at is not None)
+        wanted = options.limits and options.detail != "bound"
+        limits = self._limits(timed, divided, clock_is_given=at is not None) if wanted else None
         candidates = self.ranked.candidates
         return result_of(system, options, candidates, chosen, timed, notes, divided, limits, consistent=not wrong)
 

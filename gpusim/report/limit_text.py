@@ -32,8 +32,8 @@ def limit_text(result: Result) -> str:
     first, following = (_name(name, result) for name in (used.bottleneck, used.next_bottleneck))
     if used.bottleneck == "power":
         share = 100 * timing.clock_mhz / timing.max_clock_mhz
-        text = f"{_name('arithmetic', result)} at {timing.clock_mhz:.0f} MHz ({share:.0f} % of the maximum clock), held by "
-        text += f"the {timing.power_limit_w:.0f} W limit"
+        text = f"{_name('arithmetic', result)} at {timing.clock_mhz:.0f} MHz ({share:.0f} % of the maximum clock)"
+        text += f", held by the {timing.power_limit_w:.0f} W limit"
     elif used.bottleneck == "latency" and "latency" not in used.savings:
         text = f"{first}: no resource saves 3 % of the time if doubled"
     else:
