@@ -8,8 +8,9 @@ from gpusim.confidence import interval_of
 from gpusim.hardware.gpu import Gpu, Instruction
 from gpusim.lowering.gemm.fused_winograd import FusedWinograd
 from gpusim.lowering.gemm.gathered import ImplicitGemm
-from gpusim.prediction.bottleneck import utilization
+from gpusim.prediction.breakdown import Breakdown
 from gpusim.prediction.choose import Candidate
+from gpusim.prediction.limits import LEAST_SAVING, Limits
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import Plan, main_launch
 from gpusim.prediction.results import (
@@ -40,6 +41,8 @@ def result_of(
     chosen: Plan,
     timed: Timed,
     notes: Sequence[str],
+    divided: Breakdown,
+    limits: Limits | None,
     *,
     consistent: bool,
 ) -> Result:
@@ -48,13 +51,15 @@ def result_of(
     Args:
         chosen: the plan of the first of the ranked.
         notes: on its choice and its time.
+        divided: what the time goes to.
+        limits: what would help; None of a lower bound.
         consistent: no bound and no capacity contradicts the time.
     """
     gpu, operator = system.gpu, chosen.operator
     assert not isinstance(operator, ImplicitGemm | FusedWinograd)  # parts of a convolution's plan
     memory_gib = operator.size_bytes / GIB
     fits = memory_gib <= gpu.dram.capacity_gb  # vendors count device memory in units of 2^30 bytes
-    used = utilization(gpu, timed)
+    used = _utilization(divided, limits)
     return Result(
         arch=gpu.name,
         detail=options.detail,
@@ -72,6 +77,22 @@ def result_of(
         alternatives=tuple(
             Alternative(one.name, one.split_k, one.extents, one.estimate_us) for one in ranked[:SHOWN_ALTERNATIVES]
         ),
+    )
+
+
+def _utilization(divided: Breakdown, limits: Limits | None) -> Utilization:
+    busiest = sorted(divided.gpu_busy_fractions, key=lambda name: -divided.gpu_busy_fractions[name])
+    savings = limits.savings if limits else {}
+    first = limits.bottleneck if limits else busiest[0]
+    helping = [name for name, saved in savings.items() if saved >= LEAST_SAVING]
+    return Utilization(
+        bottleneck=first,
+        next_bottleneck=next(name for name in (*helping, *busiest) if name != first),
+        clock_limit=limits.clock_limit if limits else "maximum",
+        savings=savings,
+        time_shares=divided.time_shares,
+        busy_fractions=divided.busy_fractions,
+        gpu_busy_fractions=divided.gpu_busy_fractions,
     )
 
 
@@ -113,6 +134,8 @@ def _timing(
         launch_overhead_us=gap_us,
         cycles=sum(outcome.cycles for outcome in timed.outcomes) or round(kernel_time_us * clock_mhz),
         clock_mhz=clock_mhz,
+        max_clock_mhz=system.gpu.clock.max_mhz,
+        power_limit_w=system.gpu.power.board_limit_w,
         tflops=tflops,
         executed_tflops=tflops * (operator.kept_fraction if isinstance(operator, Gemm) else 1.0),
         bandwidth_gb_per_s=operator.size_bytes / kernel_time_us * 1e-3,

@@ -28,6 +28,8 @@ class Options:
     """``cuda`` or ``tensor`` cores; None takes whichever the ranking puts first."""
     operands: str = "random"
     """``random``, ``positive`` or ``zeros``: what the operands hold. It changes energy, and through it the clock."""
+    limits: bool = True
+    """Whether to find what would help, by further simulations; without them a bottleneck is the busiest resource."""
 
     def __post_init__(self) -> None:
         for name, value, known in (

@@ -12,6 +12,8 @@ from gpusim.hardware.machine import Machine
 from gpusim.launch import Launch
 from gpusim.lowering.totals import Totals
 from gpusim.prediction.assembly import result_of
+from gpusim.prediction.breakdown import Breakdown, breakdown
+from gpusim.prediction.limits import Limits, Run, limits_of
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import Plan
 from gpusim.prediction.power import Sustained
@@ -64,6 +66,7 @@ class Prepared:
     """An operator whose kernel is selected; it is simulated at the clocks that are requested."""
 
     system: System
+    operator: Operator
     options: Options
     ranked: Ranked
     timer: PlanTimer
@@ -84,7 +87,20 @@ class Prepared:
         if recorder is not None:
             timed = _recorded(system, options, chosen, timed, recorder, progress)
         notes = (*_other_choice(system, self.ranked), *wrong)
-        return result_of(system, options, self.ranked.candidates, chosen, timed, notes, consistent=not wrong)
+        divided = breakdown(system.gpu, timed)
+        wanted = options.limits and options.detail != "bound"
+        limits = self._limits(timed, divided, clock_is_given=at is not None) if wanted else None
+        candidates = self.ranked.candidates
+        return result_of(system, options, candidates, chosen, timed, notes, divided, limits, consistent=not wrong)
+
+    def _limits(self, timed: Timed, divided: Breakdown, *, clock_is_given: bool) -> Limits:
+        """What would help the run, by ``sampled`` simulations."""
+        system, timer = self.system, self.timer
+        if self.options.detail != "sampled":
+            sampled = replace(self.options, detail="sampled")
+            timer = PlanTimer(system, timer.planned, sampled, timer.simulate)
+        run = Run(system, self.operator, self.options, timed, timer, system.host.graph_gap_us, clock_is_given)
+        return limits_of(run, divided.busy_fractions, divided.time_shares["idle_sms"])
 
 
 def prepare(
@@ -108,7 +124,7 @@ def prepare(
         raise UnsupportedError(f"{operator.flops:.3g} FLOP: a simulation counts up to 2^63; reduce a size")
     if ranked is None:
         ranked = rank(system, operator, options)
-    return Prepared(system, options, ranked, PlanTimer(system, ranked.candidates[0].plan, options, simulate))
+    return Prepared(system, operator, options, ranked, PlanTimer(system, ranked.candidates[0].plan, options, simulate))
 
 
 def _without_jumps(machine: Machine, launch: Launch, detail: str) -> LaunchOutcome:

@@ -100,6 +100,10 @@ class KernelTiming:
     cycles: int
     clock_mhz: float
     """Sustained SM clock, from the power governor."""
+    max_clock_mhz: float
+    """Highest SM clock of the board."""
+    power_limit_w: float
+    """Board limit."""
     tflops: float
     """Operations of the dense product a second [TFLOP/s; TOP/s for integers]: of a 2:4 one, its dense equivalent."""
     executed_tflops: float
@@ -121,11 +125,21 @@ class Utilization:
     """What takes the time."""
 
     bottleneck: str
-    """The first of ``time_shares``."""
+    """What would help most if it were twice as good: a resource (``arithmetic``, ``issue``, ``shared_memory``,
+    ``l2_port``, ``l2``, ``l2_capacity``, ``dram``), ``sms``, ``idle_sms`` where SMs have nothing to do, ``power`` where
+    the limit of the board holds the clock, ``launch``, or ``latency``, also where nothing would help."""
+    next_bottleneck: str
+    """What would help most besides; where nothing would, the busiest other resource."""
+    clock_limit: Literal["power", "maximum"]
+    """What holds the SM clock."""
+    savings: dict[str, float]
+    """Share of ``time_us`` that each resource saves if it is twice as good, the largest first. Resources that are not
+    named save no more than the first. None for ``bound``."""
     time_shares: dict[str, float]
-    """Shares of ``kernel_time_us``, the largest first; they add up to one. A resource of the machine: the busiest of
-    the whole GPU. ``idle_sms``: that some SMs have more work than others. ``latency``: that nothing works at capacity.
-    ``launch``: that kernels start and drain. For ``bound`` all of the time is the resource's with the highest bound."""
+    """Shares of ``kernel_time_us``, the largest first; they add up to one. A resource of the machine: its work on the
+    whole GPU, divided with those that work for about as long. ``idle_sms``: that some SMs have more work than others.
+    ``latency``: that nothing works at capacity. ``launch``: that kernels start and drain. For ``bound`` all of the time
+    is the resource's with the highest bound."""
     busy_fractions: dict[str, float]
     """Share of the kernel's cycles in which each resource works, on the SM with the most CTAs."""
     gpu_busy_fractions: dict[str, float]

@@ -65,23 +65,23 @@ class PlanTimer:
         self.launches = launches_of(system.gpu, planned, options.detail)
         self.totals = planned.totals
         self.energy = energy(system.gpu, self.totals, options.operands)
-        self._system, self._planned, self._options, self._simulate = system, planned, options, simulate
+        self._system, self.planned, self.options, self.simulate = system, planned, options, simulate
         self._runs: dict[float, list[LaunchOutcome]] = {}
 
     def time_at(self, clock_mhz: float) -> float:
         """Kernel time at a clock [us]."""
         gpu = self._system.gpu
-        if self._options.detail == "bound":
-            return max(bounds_of(gpu, self._planned, clock_mhz, warm=self._options.l2 == "warm").values())
+        if self.options.detail == "bound":
+            return max(bounds_of(gpu, self.planned, clock_mhz, warm=self.options.l2 == "warm").values())
         if clock_mhz not in self._runs:
             machine = Machine.of(gpu, clock_mhz)
-            self._runs[clock_mhz] = [self._simulate(machine, launch, self._options.detail) for launch in self.launches]
-        return kernel_time_us(self._system, self._planned, self._runs[clock_mhz], clock_mhz)
+            self._runs[clock_mhz] = [self.simulate(machine, launch, self.options.detail) for launch in self.launches]
+        return kernel_time_us(self._system, self.planned, self._runs[clock_mhz], clock_mhz)
 
     def sustained(self) -> Sustained:
         """The clock that the load leaves it, run again and again: the highest one where that is a burst."""
-        gpu, load = self._system.gpu, self._options.load
-        if self._options.detail == "bound":  # a lower bound knows no power limit
+        gpu, load = self._system.gpu, self.options.load
+        if self.options.detail == "bound":  # a lower bound knows no power limit
             return sustained_clock(gpu, self.energy, self.time_at, calls=0.0)
         if load != FLUSHED:
             return sustained_clock(gpu, self.energy, self.time_at, calls_of(load))
@@ -98,7 +98,7 @@ class PlanTimer:
     def timed(self, sustained: Sustained) -> Timed:
         """The run at a clock."""
         clock_mhz, gpu = sustained.clock_mhz, self._system.gpu
-        bounds = bounds_of(gpu, self._planned, gpu.clock.max_mhz, warm=self._options.l2 == "warm")
+        bounds = bounds_of(gpu, self.planned, gpu.clock.max_mhz, warm=self.options.l2 == "warm")
         time_us = self.time_at(clock_mhz)
         return Timed(self.launches, self.totals, sustained, time_us, self._runs.get(clock_mhz, []), bounds)
 

@@ -29,7 +29,9 @@ def model_table(result: ModelResult) -> TextTable:
         ("8 in 10 runs", "not stated: errors of the kernels of a step are not known to be independent"),
         ("throughput", f"{result.throughput:.4g} {result.unit}"),
         ("rate", f"{step.tflops:.2f} TFLOP/s, {_tensor_cores(result)}"),
-        ("limited by", shares_text(step.time_shares())),
+        ("time breakdown", shares_text(step.time_shares())),
+        ("twice as good saves", shares_text(step.savings(), least=0.01) or "less than 1 % by any resource"),
+        *([("host-bound", _host_bound(result))] if step.is_host_bound else []),
         *([("communication", _communication(result))] if result.gpus > 1 else []),
         ("phases", _phases(result)),
         ("layers", _times(step.times_by(lambda one: one.task.name.split(".")[0]), step.step_us)),
@@ -50,6 +52,12 @@ def step_title(result: ModelResult) -> str:
 def step_of_each_title(result: ModelResult) -> str:
     """The step that is predicted on several GPUs in turn."""
     return _title(result, f" in {result.policy.precision}{_of_each(result)}")
+
+
+def _host_bound(result: ModelResult) -> str:
+    """How long the GPU waits for the host, and what would spare it that."""
+    remedy = "" if result.as_graph_us is None else f"; as a CUDA graph {time_text(result.as_graph_us)} a step"
+    return f"the GPU waits for the host for {100 * result.step.host_fraction:.0f} % of the step{remedy}"
 
 
 def _phases(result: ModelResult) -> str:
@@ -114,12 +122,13 @@ def comparison_table(results: Sequence[ModelResult]) -> TextTable:
             f"{one.step.tflops:.1f}",
             f"{one.tensor_active_pct:.1f}",
             f"{100 * one.step.idle_fraction:.1f}",
+            "" if one.as_graph_us is None else time_text(one.as_graph_us),
             f"{one.memory_gib:.1f}" + ("" if one.fits else " (does not fit)"),
         )
         for one in results
     )
     headings = ("GPU", "precision", ">batch", ">step", f">{first.unit}", ">speedup", ">TFLOP/s")
-    more = (">Tensor active %", ">idle %", ">memory GiB")
+    more = (">Tensor active %", ">idle %", ">as a CUDA graph", ">memory GiB")
     return TextTable(_title(first, _of_each(first)), (*headings, *more), rows)
 
 

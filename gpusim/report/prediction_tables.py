@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpusim.experiment.key_units import heading, short_text
 from gpusim.prediction.selection import CORES
 from gpusim.report.formatting import bytes_text, grid_text, interval_text, shares_text, time_text
+from gpusim.report.limit_text import limit_text
 from gpusim.report.text_table import TextTable
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def result_table(result: Result) -> TextTable:
         ("kernel time", f"{time_text(timing.kernel_time_us)}, {timing.cycles} cycles at {timing.clock_mhz:.0f} MHz"),
         ("rate", _rate_text(timing, operator.rate_unit)),
         ("peak", _peak_text(timing, operator.rate_unit)),
-        ("bottleneck", result.bottleneck),
+        ("bottleneck", limit_text(result) if result.utilization.savings else result.bottleneck),
         ("time breakdown", shares_text(result.utilization.time_shares)),
         *_busy_rows(result.utilization),
         ("SMs", f"{launch.sms_used} of {launch.sm_count} run CTAs"),

@@ -59,7 +59,15 @@ class Kernels:
         UnsupportedError: the GPU has no path for an operator; the text names the layer.
     """
 
-    def __init__(self, system: System, tasks: Sequence[Task], simulate: Simulate, peers: Peers | None = None) -> None:
+    def __init__(
+        self,
+        system: System,
+        tasks: Sequence[Task],
+        simulate: Simulate,
+        peers: Peers | None = None,
+        *,
+        limits: bool = False,
+    ) -> None:
         self._gpu = system.gpu
         slowest, fullest = (peers.slowest, peers.fullest) if peers else (1.0, 1.0)
         self._longer = [slowest if task.phase == "update" else slowest * fullest for task in tasks]
@@ -71,7 +79,7 @@ class Kernels:
             else variants.of(task.operator, share, task.name)
             for task, share in zip(tasks, fractions, strict=True)
         ]
-        self._prepared = variants.prepared(system, simulate)
+        self._prepared = variants.prepared(system, simulate, limits=limits)
 
     def durations_us(self, clock_mhz: float) -> list[float]:
         """Kernel time of each task at a clock [us]."""
@@ -178,12 +186,14 @@ class _Variants:
                     self._questions.append((operator, state, layer))
         return tuple(found)
 
-    def prepared(self, system: System, simulate: Simulate) -> list[Prepared]:
+    def prepared(self, system: System, simulate: Simulate, *, limits: bool) -> list[Prepared]:
         """Each variant, prepared; matrix multiplications are ranked together."""
-        keys: list[Hashable] = [(CacheKey(system), simulate, operator, state) for operator, state, _ in self._questions]
+        keys: list[Hashable] = [
+            (CacheKey(system), simulate, operator, state, limits) for operator, state, _ in self._questions
+        ]
         found = [_LATEST.get(key) for key in keys]
         unknown = [place for place, prepared in enumerate(found) if prepared is None]
-        questions = [(system, operator, Options(l2=state)) for operator, state, _ in self._questions]
+        questions = [(system, operator, Options(l2=state, limits=limits)) for operator, state, _ in self._questions]
         together = rank_together([questions[place] for place in unknown])
         for place, ranked in zip(unknown, together, strict=True):
             try:

@@ -65,6 +65,8 @@ class ModelResult:
     """GPUs, or groups of GPUs, that each have items of their own."""
     fusion_saves_bytes: float = 0.0
     """Bytes of tensors that the kernels of a step would read and write besides, were none fused."""
+    as_graph_us: float | None = None
+    """The same step as a CUDA graph, where it is host-bound on one GPU [us]."""
 
     @property
     def step_ms(self) -> float:
@@ -116,6 +118,10 @@ class ModelResult:
             "energy_j": step.energy_j,
             "kernels": round(step.kernels),
             "idle_pct": 100 * step.idle_fraction,
+            "host_pct": 100 * step.host_fraction,
+            "as_graph_ms": None if self.as_graph_us is None else self.as_graph_us * 1e-3,
+            "bottleneck": step.bottleneck,
+            "savings": step.savings(),
             "communication_us": step.communication_us,
             "exposed_communication_pct": 100 * step.exposed_us / step.step_us,
             "phases_us": dict(step.times_by(lambda one: one.task.phase)),
@@ -152,7 +158,7 @@ def predict_model(
         system = replace(system, host=system.host.of_several())
     host_us = options.host_us + system.host.pass_us(options.framework, waiting, loaded, processes)
     options = replace(options, host_us=host_us)
-    saves_bytes = 0.0
+    saves_bytes, as_graph_us = 0.0, None
     if group and group.parallel == "pipeline":
         found = _stages(system, graph, policy, group)
         step = predict_pipeline(system, found, options, simulate, group.peers(policy.mode))
@@ -162,12 +168,16 @@ def predict_model(
         kept = [task for task in tasks if task.phase not in without]
         step = predict_step(system, kept, options, simulate, group.peers(policy.mode, graph.uneven) if group else None)
         needed_bytes = memory_bytes(tasks)
+        if step.is_host_bound and group is None and not options.graphs:
+            as_graph_us = predict_step(system, kept, replace(options, graphs=True, limits=False), simulate).step_us
         if policy.fusion != "none":
             saves_bytes = _moved_bytes(system, graph, replace(policy, fusion="none"), options, without)
             saves_bytes -= _moved_bytes(system, graph, policy, options, without)
     memory = Footprint(system.gpu, needed_bytes)
     gpus, replicas = (group.gpus, group.replicas) if group else (1, 1)
-    return ModelResult(graph, policy, options, step, memory.needed_gib, memory.fits, gpus, replicas, saves_bytes)
+    return ModelResult(
+        graph, policy, options, step, memory.needed_gib, memory.fits, gpus, replicas, saves_bytes, as_graph_us
+    )
 
 
 def model_footprint(

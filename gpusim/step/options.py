@@ -25,3 +25,5 @@ class StepOptions:
     """Whose host times count, such as ``pytorch-21.03``; empty: those of the host's record as they are."""
     host_us: float = 0.0
     """Host time of each pass beside its calls [us]."""
+    limits: bool = True
+    """Whether to find what would help each operator, by further simulations."""

@@ -22,6 +22,10 @@ MATRIX_OPERATORS = (Gemm, Convolution, Attention)
 """Operators whose multiply-adds count as the FLOPs of a model."""
 
 
+HOST_BOUND_FRACTION = 0.1
+"""Share of a step that the GPU waits for the host, from which on the step is called host-bound."""
+
+
 @dataclass(frozen=True, slots=True)
 class TimedTask:
     """A task with its prediction."""
@@ -175,6 +179,43 @@ class Step:
     def idle_fraction(self) -> float:
         """Share of a step in which no kernel runs: the GPU waits for the host, or starts the next kernel."""
         return max(0.0, 1 - (self.kernel_us + self.exposed_us + self.run.slowed_us) / self.step_us)
+
+    @property
+    def waiting_fraction(self) -> float:
+        """Fraction of the time without a running kernel in which the next kernel is not launched yet."""
+        waited_us = idle_us = end_us = 0.0
+        for span in sorted(self.run.spans, key=lambda one: one.start_us):
+            if span.start_us > end_us:
+                idle_us += span.start_us - end_us
+                waited_us += min(max(0.0, span.launched_us - end_us), span.start_us - end_us)
+            end_us = max(end_us, span.end_us)
+        return waited_us / idle_us if idle_us else 0.0
+
+    @property
+    def host_fraction(self) -> float:
+        """Share of a step in which the GPU waits for the host."""
+        return self.waiting_fraction * self.idle_fraction
+
+    @property
+    def is_host_bound(self) -> bool:
+        """The GPU waits for the host for :data:`HOST_BOUND_FRACTION` of the step or more."""
+        return self.host_fraction >= HOST_BOUND_FRACTION
+
+    def savings(self) -> dict[str, float]:
+        """Share of the step that each resource saves if it is twice as good, at this clock, the largest first.
+
+        Of kernels, as far as their limits were found; of the ``host``, half of what the GPU waits for it.
+        """
+        found = {"host": self.host_fraction / 2, "communication": self.exposed_us / self.step_us / 2}
+        for one in self.computed:
+            for name, saved in one.result.utilization.savings.items():
+                found[name] = found.get(name, 0.0) + max(0.0, saved) * one.total_us / self.step_us
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+    @property
+    def bottleneck(self) -> str:
+        """What saves most: ``host``, ``communication`` or a resource as of operators."""
+        return next(iter(self.savings()))
 
     def time_shares(self) -> dict[str, float]:
         """Shares of the step by what limits its kernels; the largest first, one together.

@@ -15,6 +15,7 @@ from gpusim.prediction.results import Result, json_ready
 from gpusim.progress import Progress, no_progress
 from gpusim.report.formatting import energy_text, interval_text, time_text
 from gpusim.report.text_table import TextTable
+from gpusim.step.model import ModelResult
 from gpusim.studies.prices import Prices, read_prices
 from gpusim.studies.workload import GpuVariant, Predicted, Workload, interval_of, step_of, total_us
 
@@ -34,7 +35,9 @@ class Compared:
     speedup: float | None = None
     """Speedup over the first GPU that can run the workload."""
     bottleneck: str = ""
-    """Largest share of the time."""
+    """What would help most if it were twice as good; of a step also ``host`` or ``communication``."""
+    as_graph_us: float | None = None
+    """Time of a step as a CUDA graph, where it is host-bound [us]."""
     time_us_p10: float | None = None
     """With ``time_us_p90`` the interval that eight in ten runs of an operator fall into [us]; a step has none."""
     time_us_p90: float | None = None
@@ -92,6 +95,7 @@ def compare_workload(
                 time_us,
                 base_us / time_us,
                 _bottleneck(result),
+                result.as_graph_us if isinstance(result, ModelResult) else None,
                 *interval_of(result),
                 _energy_mj(result),
                 result.memory_gib,
@@ -115,6 +119,7 @@ def comparison_tables(found: Sequence[Compared], workload: str, prices: Prices |
             interval_text(one.time_us_p10, one.time_us_p90, one.evidence),
             f"{one.speedup:.2f}",
             one.bottleneck,
+            "" if one.as_graph_us is None else time_text(one.as_graph_us),
             energy_text(one.energy_mj or 0.0),
             f"{one.memory_gib:.4g}" + ("" if one.fits else " (does not fit)"),
             "" if one.price is None else f"{one.price:g}",
@@ -130,6 +135,7 @@ def comparison_tables(found: Sequence[Compared], workload: str, prices: Prices |
         "8 in 10 runs",
         ">speedup",
         "bottleneck",
+        ">as a CUDA graph",
         ">energy",
         ">memory GiB",
         price,
@@ -177,7 +183,7 @@ def compare(
 
 
 def _bottleneck(result: Predicted) -> str:
-    return result.bottleneck if isinstance(result, Result) else next(iter(result.step.time_shares()))
+    return result.bottleneck if isinstance(result, Result) else result.step.bottleneck
 
 
 def _energy_mj(result: Predicted) -> float:

@@ -55,6 +55,13 @@ class GpuVariant:
         return Case(self.spec.system, workload)
 
 
+def without_limits(workload: Workload) -> Workload:
+    """A workload whose time alone is asked for: what would help it is not found."""
+    if isinstance(workload, ModelWorkload):
+        return replace(workload, options=replace(workload.options, limits=False))
+    return replace(workload, options=replace(workload.options, limits=False))
+
+
 def total_us(result: Predicted) -> float:
     """Time of an operator with its launch, or of a step [us]."""
     return result.time_us if isinstance(result, Result) else result.step.step_us

@@ -8,11 +8,11 @@ from typing import TypeVar
 
 import pytest
 from conftest import unfitted, with_gpu
+from gpusim.prediction.bottleneck import time_shares
 from pydantic import BaseModel
 
 from gpusim.lowering.gemm.plan import GemmPlan, plan
 from gpusim.numbers.formats import Dtype
-from gpusim.prediction.bottleneck import time_shares
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import ranked_plans
 from gpusim.prediction.predict import predict

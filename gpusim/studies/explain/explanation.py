@@ -15,7 +15,7 @@ from gpusim.progress import Progress, no_progress
 from gpusim.studies.explain.advice import Advice, advice, proposals
 from gpusim.studies.explain.parts import Part, parts_of
 from gpusim.studies.explain.sensitivities import Sensitivity, improvements, sensitivities
-from gpusim.studies.workload import GpuVariant, Predicted, Workload, interval_of, step_of, total_us
+from gpusim.studies.workload import GpuVariant, Predicted, Workload, interval_of, step_of, total_us, without_limits
 from gpusim.workloads.operators import Operator
 
 
@@ -138,7 +138,8 @@ def explain_workload(
         return Explanation(first, second)
     improved = improvements(workload, board)
     proposed = proposals(workload, first.result, first.parts)
-    cases = [*(one.board.case(workload) for one in improved), *(board.case(one.workload) for one in proposed)]
+    cases = [one.board.case(without_limits(workload)) for one in improved]
+    cases += [board.case(without_limits(one.workload)) for one in proposed]
     found = predict_all(cases, service, progress)
     return Explanation(
         first,

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from gpusim.prediction.results import Result
 from gpusim.sim.causes import Cause
 from gpusim.step.model import ModelResult
-from gpusim.step.results import Step
 from gpusim.studies.workload import Predicted, total_us
 from gpusim.workloads.attention import Attention
 from gpusim.workloads.collective import Collective
@@ -144,7 +143,7 @@ def _of_step(result: ModelResult) -> dict[str, float]:
             found[part] = found.get(part, 0.0) + share * one.total_us
     found["communication"] = step.exposed_us + step.run.slowed_us
     idle_us = step.step_us - sum(found.values())
-    waited = _host_fraction(step)
+    waited = step.waiting_fraction
     return {**found, "host": waited * idle_us, "launch_gap": (1.0 - waited) * idle_us}
 
 
@@ -161,14 +160,3 @@ def _kind_of(operator: Operator | Collective) -> str:
         case Elementwise() | Pointwise():
             return "elementwise"
     return "reduction"
-
-
-def _host_fraction(step: Step) -> float:
-    """Fraction of the time without a running kernel in which the next kernel is not launched yet."""
-    waited_us = idle_us = end_us = 0.0
-    for span in sorted(step.run.spans, key=lambda one: one.start_us):
-        if span.start_us > end_us:
-            idle_us += span.start_us - end_us
-            waited_us += min(max(0.0, span.launched_us - end_us), span.start_us - end_us)
-        end_us = max(end_us, span.end_us)
-    return waited_us / idle_us if idle_us else 0.0

@@ -44,6 +44,7 @@ RESOURCES = (
         less=r"instructions\..*\.issue_interval_cycles",
         unit="cuda",
     ),
+    Resource("instruction issue", more=r"sm\.issue_per_cycle"),
     Resource("shared memory bandwidth", more=r"shared_memory\.bandwidth_bytes_per_cycle"),
     Resource("L2 port of an SM", more=r"load_store\.l2_port_(write_)?bytes_per_cycle"),
     Resource("L2 bandwidth", more=r"l2\.bandwidth_bytes_per_cycle"),

@@ -2,44 +2,55 @@
 
 The time is divided into shares that add up to one:
 
-* the resource that is busiest on the whole GPU: what every SM has (pipes, issue slots, shared memory, its port to L2)
-  averaged over all SMs, as in Nsight Compute's "GPU Speed Of Light Throughput"; what all SMs have in common (L2,
-  DRAM) as it is. The same work takes at least that long, however it is spread over the SMs;
+* resources: the time in which the busiest one of the whole GPU works. What every SM has (pipes, issue slots, shared
+  memory, its port to L2) is averaged over all SMs, as in Nsight Compute's "GPU Speed Of Light Throughput"; what all SMs
+  have in common (L2, DRAM) counts as it is. The same work takes at least that long, however it is spread over the SMs.
+  Resources that work for about as long share it, so that no share jumps where another resource becomes the busiest;
 * ``idle_sms``: how much longer the busiest resource of the busiest SM works, while other SMs have nothing to do: too
   few CTAs, or a tail wave;
 * ``latency``: nothing works at capacity on the busiest SM: its warps wait for data, for each other, for results;
 * ``launch``: kernels start and drain, with the gaps between them.
-
-The bottleneck is the largest share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.lowering.totals import Totals
-from gpusim.prediction.results import Utilization
 from gpusim.prediction.timing import Timed
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.units import us_of_cycles
 
 WHOLE_GPU = ("l2", "dram")
 """Resources that all SMs have in common."""
+SHARPNESS = 8
+"""Power of the time that a resource works, by which its share goes: one that works for 9 tenths as long has 0.43 of the
+share of the other."""
 
 
-def utilization(gpu: Gpu, timed: Timed) -> Utilization:
-    """What takes the time of a run."""
+class Breakdown(NamedTuple):
+    """What a run's time goes to."""
+
+    time_shares: dict[str, float]
+    """Shares of the kernel time, the largest first; they add up to one."""
+    busy_fractions: dict[str, float]
+    """Share of the cycles in which each resource of the busiest SM works."""
+    gpu_busy_fractions: dict[str, float]
+    """The same, averaged over all SMs."""
+
+
+def breakdown(gpu: Gpu, timed: Timed) -> Breakdown:
+    """What the time of a run goes to; of a lower bound, all of it to the resource with the highest one."""
     outcomes, time_us, bounds = timed.outcomes, timed.kernel_time_us, timed.bounds_us
-    if outcomes:
-        busy = _fractions(outcomes, [outcome.busy_cycles for outcome in outcomes])
-        gpu_busy = _gpu_busy_fractions(gpu, timed.totals, outcomes)
-        work_us = us_of_cycles(sum(outcome.cycles for outcome in outcomes), timed.sustained.clock_mhz)
-        shares = time_shares(busy, gpu_busy, work_us / time_us)
-    else:
-        busy = gpu_busy = {name: bound_us / time_us for name, bound_us in bounds.items()}
-        shares = {max(bounds, key=bounds.__getitem__): 1.0}
-    return Utilization(next(iter(shares)), shares, busy, gpu_busy)
+    if not outcomes:
+        busy = {name: bound_us / time_us for name, bound_us in bounds.items()}
+        return Breakdown({max(bounds, key=bounds.__getitem__): 1.0}, busy, busy)
+    busy = _fractions(outcomes, [outcome.busy_cycles for outcome in outcomes])
+    gpu_busy = _gpu_busy_fractions(gpu, timed.totals, outcomes)
+    work_us = us_of_cycles(sum(outcome.cycles for outcome in outcomes), timed.sustained.clock_mhz)
+    return Breakdown(time_shares(busy, gpu_busy, work_us / time_us), busy, gpu_busy)
 
 
 def _gpu_busy_fractions(gpu: Gpu, totals: Sequence[Totals], outcomes: Sequence[LaunchOutcome]) -> dict[str, float]:
@@ -68,12 +79,13 @@ def time_shares(busy: Mapping[str, float], gpu_busy: Mapping[str, float], work_f
 
     >>> shares = time_shares({"arithmetic": 0.9, "dram": 0.2}, {"arithmetic": 0.6, "dram": 0.2}, 0.5)
     >>> {name: round(share, 3) for name, share in shares.items()}
-    {'launch': 0.5, 'arithmetic': 0.3, 'idle_sms': 0.15, 'latency': 0.05}
+    {'launch': 0.5, 'arithmetic': 0.3, 'idle_sms': 0.15, 'latency': 0.05, 'dram': 0.0}
     """
-    resource = max(gpu_busy, key=lambda name: gpu_busy[name])
-    needed, occupied = gpu_busy[resource], max(busy.values())
+    needed, occupied = max(gpu_busy.values()), max(busy.values())
+    weights = {name: fraction**SHARPNESS for name, fraction in gpu_busy.items()}
+    whole = sum(weights.values()) or 1.0
     shares = {
-        resource: needed * work_fraction,
+        **{name: needed * weight / whole * work_fraction for name, weight in weights.items()},
         "idle_sms": (occupied - needed) * work_fraction,
         "latency": (1.0 - occupied) * work_fraction,
         "launch": 1.0 - work_fraction,

@@ -1,0 +1,237 @@
+"""What limits a run, in the sense of what would help: how much of the time each resource of the board saves if doubled.
+
+A resource is doubled in the machine, and the launches of the plan are simulated again, at the clock that the power
+limit then allows. More SMs and a larger L2 change the plan too. What a resource saves is bounded before: by half of the
+time in which it works, and by what the others still take. So resources are tried in the order of these bounds, until
+none is left whose bound exceeds what has been found; two, for most operators.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Literal
+
+from gpusim.cache_key import CacheKey
+from gpusim.hardware.gpu import Gpu
+from gpusim.hardware.machine import Machine
+from gpusim.prediction.options import Options
+from gpusim.prediction.plans import memsets_of
+from gpusim.prediction.power import sustained_clock
+from gpusim.prediction.ranked import rank
+from gpusim.prediction.timing import PlanTimer, Timed, kernel_time_us
+from gpusim.system import System
+from gpusim.units import us_of_cycles
+from gpusim.workloads.conditions import FLUSHED, calls_of
+from gpusim.workloads.operators import Operator
+
+LEAST_SAVING = 0.03
+"""Share of the time below which a doubled resource does not count as a limit."""
+TOLERANCE = 0.02
+"""How much more another resource may save than the one that is named: it is not simulated for less."""
+LATENCY_PART = 0.75
+"""Of the time in which nothing works at capacity, what half the latency of L2 and DRAM saves at most."""
+HELD_FRACTION = 0.995
+"""Of the highest clock, below which the power limit is said to hold the clock."""
+
+SMS, IDLE_SMS = "sms", "idle_sms"
+"""More SMs, which would do what all of them do, or what few of them do."""
+ClockLimit = Literal["power", "maximum"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What would help."""
+
+    savings: dict[str, float]
+    """Share of the time that a resource saves if it is doubled, the largest first; those that were not tried save no
+    more than the first."""
+    clock_limit: ClockLimit
+    """``power`` where the power limit holds the SM clock below its maximum."""
+
+    @property
+    def bottleneck(self) -> str:
+        """The resource that saves most; ``latency`` where none saves :data:`LEAST_SAVING`."""
+        first, saved = next(iter(self.savings.items()), ("latency", 0.0))
+        return first if saved >= LEAST_SAVING else "latency"
+
+
+def _doubled(gpu: Gpu, part: str, *names: str, factor: int = 2) -> Gpu:
+    """A GPU with some values of a part multiplied."""
+    record: Any = getattr(gpu, part)
+    values = {name: factor * getattr(record, name) for name in names}
+    return gpu.model_copy(update={part: record.model_copy(update=values)})
+
+
+def _with_faster_pipes(gpu: Gpu) -> Gpu:
+    instructions = {
+        name: one.model_copy(update={"issue_interval_cycles": one.issue_interval_cycles / 2})
+        for name, one in gpu.instructions.items()
+    }
+    pipes = {
+        name: one.model_copy(update={"threads_per_cycle": 2 * one.threads_per_cycle}) for name, one in gpu.pipes.items()
+    }
+    return gpu.model_copy(update={"instructions": instructions, "pipes": pipes})
+
+
+def _with_shorter_latencies(gpu: Gpu) -> Gpu:
+    l2, dram = gpu.l2, gpu.dram
+    cycles = {"latency_cycles": l2.latency_cycles / 2, "far_latency_cycles": l2.far_latency_cycles / 2}
+    halved = {"l2": l2.model_copy(update=cycles), "dram": dram.model_copy(update={"latency_ns": dram.latency_ns / 2})}
+    return gpu.model_copy(update=halved)
+
+
+DOUBLED: Mapping[str, Callable[[Gpu], Gpu]] = {
+    "arithmetic": _with_faster_pipes,
+    "issue": lambda gpu: _doubled(gpu, "sm", "issue_per_cycle"),
+    "shared_memory": lambda gpu: _doubled(gpu, "shared_memory", "bandwidth_bytes_per_cycle"),
+    "l2_port": lambda gpu: _doubled(gpu, "load_store", "l2_port_bytes_per_cycle", "l2_port_write_bytes_per_cycle"),
+    "l2": lambda gpu: _doubled(gpu, "l2", "bandwidth_bytes_per_cycle"),
+    "l2_capacity": lambda gpu: _doubled(gpu, "l2", "capacity_mib"),
+    "dram": lambda gpu: _doubled(gpu, "dram", "peak_bandwidth_gb_per_s"),
+    "latency": _with_shorter_latencies,
+    SMS: lambda gpu: _doubled(gpu, "sm", "count"),
+}
+"""A GPU with one resource twice as good; of latencies, half."""
+CHANGES_PLAN = {"shared_memory", "l2_capacity", SMS}
+"""Resources by which launches differ, with their traffic; others change the machine only."""
+
+
+@lru_cache(maxsize=512)
+def _improved(gpu: CacheKey[Gpu], name: str) -> Gpu:
+    """The same record for the same GPU, so that what is known of it is found again."""
+    return DOUBLED[name](gpu.record)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run whose limits are asked for."""
+
+    system: System
+    operator: Operator
+    options: Options
+    timed: Timed
+    timer: PlanTimer
+    """Of the plan, ``sampled``."""
+    overhead_us: float
+    """From the end of the kernels to the next one."""
+    clock_is_given: bool = False
+    """Other work sets the clock, as in a step of a model."""
+
+    @property
+    def clock_mhz(self) -> float:
+        return self.timed.sustained.clock_mhz
+
+    @property
+    def time_us(self) -> float:
+        """From one launch to the next [us]."""
+        return self.timer.time_at(self.clock_mhz) + self.overhead_us
+
+    @property
+    def calls(self) -> float:
+        """Calls back to back that the governor sees; none where it has no say."""
+        load = self.options.load
+        return 0.0 if self.clock_is_given or load == FLUSHED else calls_of(load)
+
+    @property
+    def is_held(self) -> bool:
+        """The power limit holds the clock below its maximum."""
+        return self.clock_mhz < HELD_FRACTION * self.system.gpu.clock.max_mhz
+
+
+def limits_of(run: Run, busy: Mapping[str, float], idle_fraction: float) -> Limits:
+    """What would help a run.
+
+    Args:
+        busy: share of the kernels' cycles in which each resource of the busiest SM works.
+        idle_fraction: share of the time in which SMs have nothing to do.
+    """
+    savings = _known_savings(run)
+    bounds = _bounds(run, busy)
+    for name in sorted(bounds, key=lambda one: -bounds[one]):
+        best = max(savings.values(), default=0.0)
+        if bounds[name] < max(LEAST_SAVING, best + TOLERANCE):
+            break
+        savings[name] = 1.0 - _doubled_us(run, name) / run.time_us
+    if savings.get(SMS, 0.0) < 2 * idle_fraction:
+        savings = {IDLE_SMS if name == SMS else name: saved for name, saved in savings.items()}
+    ordered = dict(sorted(savings.items(), key=lambda item: -item[1]))
+    return Limits(ordered, "power" if run.is_held else "maximum")
+
+
+def _known_savings(run: Run) -> dict[str, float]:
+    """What needs no further simulation: shorter launches, and twice the power limit where it holds the clock."""
+    front_end, host, plan = run.system.gpu.front_end, run.system.host, run.timer.planned
+    launches = len(run.timer.launches)
+    fixed_us = front_end.kernel_latency_us * launches + front_end.memset_us * memsets_of(plan)
+    fixed_us += host.graph_gap_us * (launches - 1) + run.overhead_us
+    savings = {"launch": fixed_us / 2 / run.time_us}
+    if run.is_held and run.calls:
+        gpu = run.system.gpu
+        power = gpu.power.model_copy(update={"board_limit_w": 2 * gpu.power.board_limit_w})
+        at = sustained_clock(gpu.model_copy(update={"power": power}), run.timer.energy, run.timer.time_at, run.calls)
+        savings["power"] = 1.0 - (run.timer.time_at(at.clock_mhz) + run.overhead_us) / run.time_us
+    elif run.is_held:
+        savings["power"] = 1.0 - (run.timer.time_at(run.system.gpu.clock.max_mhz) + run.overhead_us) / run.time_us
+    return savings
+
+
+def _bounds(run: Run, busy: Mapping[str, float]) -> dict[str, float]:
+    """The most that each resource can save: half of its work, and no more than what the others leave."""
+    work = sum(us_of_cycles(one.cycles, run.clock_mhz) for one in run.timed.outcomes) / run.timed.kernel_time_us
+    work *= 1.0 - run.overhead_us / run.time_us
+    taken = {name: min(1.0, fraction) * work for name, fraction in busy.items()}
+    bounds = {
+        name: min(taken[name] / 2, 1.0 - max(of for other, of in taken.items() if other != name))
+        for name in DOUBLED
+        if name in taken
+    }
+    bounds["latency"] = LATENCY_PART * (1.0 - max(taken.values()))
+    common = max(taken["l2"], taken["dram"])
+    rounds = [one.ctas / run.system.gpu.sm.count for one in run.timed.totals]
+    fewer = max(1.0 - math.ceil(one / 2) / math.ceil(one) for one in rounds)
+    bounds[SMS] = min(1.0 - common, work * fewer)
+    moved = sum(one.traffic.dram_read_bytes for one in run.timed.totals)
+    if moved > run.operator.operand_bytes:
+        bounds["l2_capacity"] = min(bounds["dram"], taken["dram"] * (1.0 - run.operator.operand_bytes / moved))
+    return bounds
+
+
+def _doubled_us(run: Run, name: str) -> float:
+    """The time with a resource twice as good, at the clock that the power limit allows there [us]."""
+    improved = _improved(CacheKey(run.system.gpu), name)
+    if name in CHANGES_PLAN:
+        return _planned_again_us(run, improved) + run.overhead_us
+    return _simulated_again_us(run, improved) + run.overhead_us
+
+
+def _planned_again_us(run: Run, improved: Gpu) -> float:
+    """The kernel time of the plan that the same kernel has on another GPU [us]."""
+    library, pinned = run.system.library, replace(run.options, kernel=run.timer.planned.name, detail="sampled")
+    tuned = replace(library, tuned_for=library.tuned_for or run.system.gpu)
+    system = replace(run.system, gpu=improved, library=tuned)
+    planned = rank(system, run.operator, pinned).candidates[0].plan
+    timer = PlanTimer(system, planned, pinned, run.timer.simulate)
+    return timer.time_at(run.clock_mhz if run.clock_is_given else timer.sustained().clock_mhz)
+
+
+def _simulated_again_us(run: Run, improved: Gpu) -> float:
+    """The kernel time of the same launches on another GPU [us].
+
+    What DRAM does not take is inverse to the clock.
+    """
+    timer, clock_mhz = run.timer, run.clock_mhz
+    machine = Machine.of(improved, clock_mhz)
+    outcomes = [timer.simulate(machine, launch, "sampled") for launch in timer.launches]
+    changed_us = kernel_time_us(run.system, timer.planned, outcomes, clock_mhz)
+    if not run.calls:
+        return changed_us
+    cycles = sum(outcome.cycles for outcome in outcomes)
+    exponent = 1.0 - min(1.0, sum(outcome.busy_cycles["dram"] for outcome in outcomes) / cycles)
+
+    def time_at(mhz: float) -> float:
+        return float(changed_us * (clock_mhz / mhz) ** exponent)
+
+    return time_at(sustained_clock(run.system.gpu, timer.energy, time_at, run.calls).clock_mhz)

@@ -1,0 +1,49 @@
+"""What limits a prediction, in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from gpusim.prediction.selection import CORES
+
+if TYPE_CHECKING:
+    from gpusim.prediction.results import Result
+
+NAMES: Mapping[str, str] = {
+    "issue": "instruction issue",
+    "shared_memory": "shared-memory bandwidth",
+    "l2_port": "the L2 ports of the SMs",
+    "l2": "L2 bandwidth",
+    "l2_capacity": "L2 capacity",
+    "dram": "DRAM bandwidth",
+    "sms": "the number of SMs",
+    "idle_sms": "SMs without work",
+    "power": "the power limit",
+    "launch": "launch and drain overhead",
+    "latency": "latency",
+}
+"""Bottlenecks in words; arithmetic is named by the cores."""
+
+
+def limit_text(result: Result) -> str:
+    """What would help, how much, and what limits next; where the power limit holds the clock, at which."""
+    used, timing = result.utilization, result.timing
+    first, following = (_name(name, result) for name in (used.bottleneck, used.next_bottleneck))
+    if used.bottleneck == "power":
+        share = 100 * timing.clock_mhz / timing.max_clock_mhz
+        text = f"{_name('arithmetic', result)} at {timing.clock_mhz:.0f} MHz ({share:.0f} % of the maximum clock)"
+        text += f", held by the {timing.power_limit_w:.0f} W limit"
+    elif used.bottleneck == "latency" and "latency" not in used.savings:
+        text = f"{first}: no resource saves 3 % of the time if doubled"
+    else:
+        text = f"{first} ({_improvement(used.bottleneck)} saves {100 * used.savings.get(used.bottleneck, 0.0):.0f} %)"
+    return f"{text}; next limit: {following}"
+
+
+def _improvement(name: str) -> str:
+    return "half of it" if name in ("launch", "latency") else "twice as much"
+
+
+def _name(name: str, result: Result) -> str:
+    return CORES[result.launch.unit] if name == "arithmetic" else NAMES[name]
