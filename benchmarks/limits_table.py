@@ -50,6 +50,7 @@ NAMED: Mapping[str, tuple[str, ...]] = {
     "launch": ("start of kernels",),
 }
 """Bottlenecks, and the resources of an explanation that they stand for."""
+BALANCED = "balanced"
 NO_RESOURCE = {"SM clock"}
 """Not to be named: all of an SM at once."""
 BOARDS_WITHOUT = {"teaching"}
@@ -128,7 +129,7 @@ def named_bottlenecks(count: int = COUNT, seed: int = SEED, jobs: int = 1) -> li
     for number, (board, workload, result) in enumerate(kept):
         variant = GpuVariant(board)
         changes = {one.name: overrides_of(one, 2.0, variant.spec) for one in RESOURCES if one.name not in NO_RESOURCE}
-        together = NAMED[result.bottleneck]
+        together = NAMED.get(result.bottleneck, ())
         changes[""] = {key: value for name in together for key, value in changes[name].items()}
         for name, overrides in changes.items():
             cases.append(variant.with_values(overrides).case(without_limits(workload)))
@@ -146,8 +147,8 @@ def named_bottlenecks(count: int = COUNT, seed: int = SEED, jobs: int = 1) -> li
 def limits_table(found: list[Named]) -> str:
     """How often each bottleneck is right, as Markdown."""
     lines = [row(("bottleneck", "operators", "helps most, or nothing helps")), "|---|---:|---:|"]
-    for name in NAMED:
-        of_name = [one for one in found if one.result.bottleneck == name]
+    for name in (*NAMED, BALANCED):
+        of_name = [one for one in found if one.result.bottleneck.partition(":")[0] == name]
         if of_name:
             lines.append(row((f"`{name}`", str(len(of_name)), _percent(of_name))))
     return "\n".join([*lines, row(("all", str(len(found)), _percent(found))), ""])

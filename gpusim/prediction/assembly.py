@@ -87,7 +87,7 @@ def _utilization(divided: Breakdown, limits: Limits | None) -> Utilization:
     helping = [name for name, saved in savings.items() if saved >= LEAST_SAVING]
     return Utilization(
         bottleneck=first,
-        next_bottleneck=next(name for name in (*helping, *busiest) if name != first),
+        next_bottleneck=next(name for name in (*helping, *busiest) if name not in first),
         clock_limit=limits.clock_limit if limits else "maximum",
         savings=savings,
         time_shares=divided.time_shares,

@@ -36,6 +36,8 @@ LATENCY_PART = 0.75
 HELD_FRACTION = 0.995
 """Of the highest clock, below which the power limit is said to hold the clock."""
 
+BUSY_TOGETHER = 0.85
+"""Share of the cycles from which on resources that work together hold each other up: one alone saves little."""
 SMS, IDLE_SMS = "sms", "idle_sms"
 """More SMs, which would do what all of them do, or what few of them do."""
 ClockLimit = Literal["power", "maximum"]
@@ -45,17 +47,14 @@ ClockLimit = Literal["power", "maximum"]
 class Limits:
     """What would help."""
 
+    bottleneck: str
+    """The resource that saves most. Where none saves :data:`LEAST_SAVING`, ``balanced: A, B`` of what is busy together,
+    else ``latency``."""
     savings: dict[str, float]
     """Share of the time that a resource saves if it is doubled, the largest first; those that were not tried save no
     more than the first."""
     clock_limit: ClockLimit
     """``power`` where the power limit holds the SM clock below its maximum."""
-
-    @property
-    def bottleneck(self) -> str:
-        """The resource that saves most; ``latency`` where none saves :data:`LEAST_SAVING`."""
-        first, saved = next(iter(self.savings.items()), ("latency", 0.0))
-        return first if saved >= LEAST_SAVING else "latency"
 
 
 def _doubled(gpu: Gpu, part: str, *names: str, factor: int = 2) -> Gpu:
@@ -158,7 +157,11 @@ def limits_of(run: Run, busy: Mapping[str, float], idle_fraction: float) -> Limi
     if savings.get(SMS, 0.0) < 2 * idle_fraction:
         savings = {IDLE_SMS if name == SMS else name: saved for name, saved in savings.items()}
     ordered = dict(sorted(savings.items(), key=lambda item: -item[1]))
-    return Limits(ordered, "power" if run.is_held else "maximum")
+    first = next(iter(ordered))
+    if ordered[first] < LEAST_SAVING:
+        together = [name for name, fraction in busy.items() if fraction >= BUSY_TOGETHER] + ["power"] * run.is_held
+        first = f"balanced: {', '.join(together)}" if len(together) > 1 else "latency"
+    return Limits(first, ordered, "power" if run.is_held else "maximum")
 
 
 def _known_savings(run: Run) -> dict[str, float]:

@@ -127,7 +127,8 @@ class Utilization:
     bottleneck: str
     """What would help most if it were twice as good: a resource (``arithmetic``, ``issue``, ``shared_memory``,
     ``l2_port``, ``l2``, ``l2_capacity``, ``dram``), ``sms``, ``idle_sms`` where SMs have nothing to do, ``power`` where
-    the limit of the board holds the clock, ``launch``, or ``latency``, also where nothing would help."""
+    the limit of the board holds the clock, ``launch``, or ``latency``. Where nothing would help alone:
+    ``balanced: A, B`` of what is busy together, else ``latency``."""
     next_bottleneck: str
     """What would help most besides; where nothing would, the busiest other resource."""
     clock_limit: Literal["power", "maximum"]

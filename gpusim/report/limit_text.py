@@ -26,10 +26,18 @@ NAMES: Mapping[str, str] = {
 """Bottlenecks in words; arithmetic is named by the cores."""
 
 
+BALANCED = "balanced: "
+"""Begins a bottleneck of several resources."""
+
+
 def limit_text(result: Result) -> str:
     """What would help, how much, and what limits next; where the power limit holds the clock, at which."""
     used, timing = result.utilization, result.timing
-    first, following = (_name(name, result) for name in (used.bottleneck, used.next_bottleneck))
+    following = _name(used.next_bottleneck, result)
+    if used.bottleneck.startswith(BALANCED):
+        together = [_name(name, result) for name in used.bottleneck.removeprefix(BALANCED).split(", ")]
+        return f"{' and '.join(together)} together: none of them alone saves 3 % if doubled"
+    first = _name(used.bottleneck, result)
     if used.bottleneck == "power":
         share = 100 * timing.clock_mhz / timing.max_clock_mhz
         text = f"{_name('arithmetic', result)} at {timing.clock_mhz:.0f} MHz ({share:.0f} % of the maximum clock)"

@@ -14,8 +14,8 @@ from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Gemm
 
 
-def of(arch: str, m: int, n: int, k: int, dtype: Dtype = Dtype.FP16, **options: str) -> Result:
-    return predict(load_spec(arch).system, Gemm(m, n, k, dtype), Options(**options))
+def of(arch: str, m: int, n: int, k: int, *, detail: str = "sampled", load: str = "sustained") -> Result:
+    return predict(load_spec(arch).system, Gemm(m, n, k, Dtype.FP16), Options(detail=detail, load=load))
 
 
 def test_what_is_named_helps_most_or_nothing_helps() -> None:
@@ -52,7 +52,7 @@ def test_small_gemms_wait_for_their_launch_and_large_vectors_for_dram() -> None:
     assert of("h100-sxm5-80gb", 64, 64, 64).bottleneck == "launch"
     streamed = of("a100-sxm4-80gb", 16, 16384, 16384, load="burst")
     assert streamed.bottleneck == "dram"
-    assert streamed.utilization.savings["dram"] > 0.2
+    assert streamed.utilization.savings["dram"] > 0.15
 
 
 def test_savings_are_in_order_and_none_are_looked_for_where_they_are_not_wanted() -> None:

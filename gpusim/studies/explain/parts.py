@@ -1,7 +1,7 @@
 """What the time of a prediction consists of: parts that add up to it.
 
-Of an operator, the kernel time is divided as :mod:`gpusim.prediction.bottleneck` does: the work of the busiest
-resource, SMs that idle while others work, latency, and the start and the end of kernels. Latency, the time in which
+Of an operator, the kernel time is divided as :mod:`gpusim.prediction.breakdown` does: the work of the busiest
+resources, SMs that idle while others work, latency, and the start and the end of kernels. Latency, the time in which
 nothing works at capacity, is divided by the ledger of the warps: by what they waited for. What they wait for the
 busiest resource itself is first set off against its work: of a ledger of which the share ``f`` waits for a resource
 that works for the share ``u`` of the time, ``f - u`` is latency, and none where ``u`` is greater. What remains of the
