@@ -17,10 +17,10 @@ from typing import Any, Literal
 from gpusim.cache_key import CacheKey
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import Machine
+from gpusim.lowering.gemm.plan import GemmPlan, plan
 from gpusim.prediction.options import Options
-from gpusim.prediction.plans import memsets_of
+from gpusim.prediction.plans import Plan, memsets_of, ranked_plans
 from gpusim.prediction.power import sustained_clock
-from gpusim.prediction.ranked import rank
 from gpusim.prediction.timing import PlanTimer, Timed, kernel_time_us
 from gpusim.system import System
 from gpusim.units import us_of_cycles
@@ -166,9 +166,9 @@ def limits_of(run: Run, busy: Mapping[str, float], idle_fraction: float) -> Limi
 
 def _known_savings(run: Run) -> dict[str, float]:
     """What needs no further simulation: shorter launches, and twice the power limit where it holds the clock."""
-    front_end, host, plan = run.system.gpu.front_end, run.system.host, run.timer.planned
+    front_end, host = run.system.gpu.front_end, run.system.host
     launches = len(run.timer.launches)
-    fixed_us = front_end.kernel_latency_us * launches + front_end.memset_us * memsets_of(plan)
+    fixed_us = front_end.kernel_latency_us * launches + front_end.memset_us * memsets_of(run.timer.planned)
     fixed_us += host.graph_gap_us * (launches - 1) + run.overhead_us
     savings = {"launch": fixed_us / 2 / run.time_us}
     if run.is_held and run.calls:
@@ -212,11 +212,17 @@ def _doubled_us(run: Run, name: str) -> float:
 
 def _planned_again_us(run: Run, improved: Gpu) -> float:
     """The kernel time of the plan that the same kernel has on another GPU [us]."""
-    library, pinned = run.system.library, replace(run.options, kernel=run.timer.planned.name, detail="sampled")
+    planned, library = run.timer.planned, run.system.library
+    pinned = replace(run.options, kernel=planned.name, detail="sampled")
     tuned = replace(library, tuned_for=library.tuned_for or run.system.gpu)
     system = replace(run.system, gpu=improved, library=tuned)
-    planned = rank(system, run.operator, pinned).candidates[0].plan
-    timer = PlanTimer(system, planned, pinned, run.timer.simulate)
+    again: Plan
+    if isinstance(planned, GemmPlan):
+        warm = run.options.l2 == "warm"
+        again = plan(improved, planned.operator, planned.kernel, planned.split_k, planned.mode, warm)
+    else:
+        again = ranked_plans(system, run.operator, pinned)[0].plan
+    timer = PlanTimer(system, again, pinned, run.timer.simulate)
     return timer.time_at(run.clock_mhz if run.clock_is_given else timer.sustained().clock_mhz)
 
 
