@@ -116,7 +116,7 @@ def product_table(points: Mapping[str, Point], figure: Callable[[str, int, Point
     def cell(layer: str, index: int, point: Point) -> str:
         result = products(layer, point)[index]
         split = f" K/{result.launch.split_k}" if result.launch.split_k > 1 else ""
-        return f"{tokens_of_tile(result)}{split}, {result.bottleneck}, {figure(layer, index, point)}"
+        return f"{tokens_of_tile(result)}{split}, {busiest(result)}, {figure(layer, index, point)}"
 
     rows = [
         [f"{layer.removeprefix('a layer of ')} {label}", *(cell(layer, index, point) for point in points.values())]
@@ -229,6 +229,11 @@ def weights_mib(layer: str) -> dict[str, float]:
     """Size of the FP16 weights of each product of a layer [MiB], by label."""
     operators = {label: case.workload.operator for label, case in layer_cases(layer, Point()).items()}
     return {label: 2 * one.n * one.k / 2**20 for label, one in operators.items() if isinstance(one, Gemm)}
+
+
+def busiest(result: Result) -> str:
+    """What takes the largest share of the time."""
+    return next(iter(result.utilization.time_shares))
 
 
 def tokens_of_tile(result: Result) -> int:

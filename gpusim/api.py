@@ -67,6 +67,7 @@ class Arguments(GpuArguments, total=False):
     operands: str
     kernel: str | None
     unit: Unit | None
+    limits: bool
 
 
 def load_system(
@@ -161,7 +162,7 @@ def predict(
 
     >>> result = predict("a100-sxm4-80gb", m=4096, n=4096, k=4096, dtype="bf16")
     >>> result.bottleneck, result.time_us > result.timing.bound_us
-    ('arithmetic', True)
+    ('power', True)
     >>> import gpusim
     >>> predict("t4", gpusim.Gemm(64, 64, 64, gpusim.Dtype.FP16)) == predict("t4", m=64, n=64, k=64)
     True
@@ -183,6 +184,7 @@ def predict(
         operands: What the operands hold, ``random`` (default), ``positive`` or ``zeros``; it changes energy and clock.
         kernel: Name of the kernel to use; selected as a library would if None.
         unit: ``cuda`` or ``tensor`` cores only; either if None.
+        limits: Whether to find what would help, by further simulations; else the bottleneck is the busiest resource.
         overrides, cuda, arch_path: As :func:`load_system` takes them.
 
     Raises:

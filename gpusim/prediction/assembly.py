@@ -10,7 +10,7 @@ from gpusim.lowering.gemm.fused_winograd import FusedWinograd
 from gpusim.lowering.gemm.gathered import ImplicitGemm
 from gpusim.prediction.breakdown import Breakdown
 from gpusim.prediction.choose import Candidate
-from gpusim.prediction.limits import LEAST_SAVING, Limits
+from gpusim.prediction.limits import LEAST_SAVING, ClockLimit, Limits, clock_limit
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import Plan, main_launch
 from gpusim.prediction.results import (
@@ -59,7 +59,7 @@ def result_of(
     assert not isinstance(operator, ImplicitGemm | FusedWinograd)  # parts of a convolution's plan
     memory_gib = operator.size_bytes / GIB
     fits = memory_gib <= gpu.dram.capacity_gb  # vendors count device memory in units of 2^30 bytes
-    used = _utilization(divided, limits)
+    used = _utilization(divided, limits, clock_limit(gpu, timed.sustained.clock_mhz))
     return Result(
         arch=gpu.name,
         detail=options.detail,
@@ -80,7 +80,7 @@ def result_of(
     )
 
 
-def _utilization(divided: Breakdown, limits: Limits | None) -> Utilization:
+def _utilization(divided: Breakdown, limits: Limits | None, clock: ClockLimit) -> Utilization:
     busiest = sorted(divided.gpu_busy_fractions, key=lambda name: -divided.gpu_busy_fractions[name])
     savings = limits.savings if limits else {}
     first = limits.bottleneck if limits else busiest[0]
@@ -88,7 +88,7 @@ def _utilization(divided: Breakdown, limits: Limits | None) -> Utilization:
     return Utilization(
         bottleneck=first,
         next_bottleneck=next(name for name in (*helping, *busiest) if name not in first),
-        clock_limit=limits.clock_limit if limits else "maximum",
+        clock_limit=clock,
         savings=savings,
         time_shares=divided.time_shares,
         busy_fractions=divided.busy_fractions,

@@ -53,8 +53,6 @@ class Limits:
     savings: dict[str, float]
     """Share of the time that a resource saves if it is doubled, the largest first; those that were not tried save no
     more than the first."""
-    clock_limit: ClockLimit
-    """``power`` where the power limit holds the SM clock below its maximum."""
 
 
 def _doubled(gpu: Gpu, part: str, *names: str, factor: int = 2) -> Gpu:
@@ -136,8 +134,12 @@ class Run:
 
     @property
     def is_held(self) -> bool:
-        """The power limit holds the clock below its maximum."""
-        return self.clock_mhz < HELD_FRACTION * self.system.gpu.clock.max_mhz
+        return clock_limit(self.system.gpu, self.clock_mhz) == "power"
+
+
+def clock_limit(gpu: Gpu, clock_mhz: float) -> ClockLimit:
+    """What holds the SM clock of a run."""
+    return "power" if clock_mhz < HELD_FRACTION * gpu.clock.max_mhz else "maximum"
 
 
 def limits_of(run: Run, busy: Mapping[str, float], idle_fraction: float) -> Limits:
@@ -157,11 +159,14 @@ def limits_of(run: Run, busy: Mapping[str, float], idle_fraction: float) -> Limi
     if savings.get(SMS, 0.0) < 2 * idle_fraction:
         savings = {IDLE_SMS if name == SMS else name: saved for name, saved in savings.items()}
     ordered = dict(sorted(savings.items(), key=lambda item: -item[1]))
-    first = next(iter(ordered))
-    if ordered[first] < LEAST_SAVING:
+    best = next(iter(ordered.values()))
+    # Of what helps about as much: the power limit, which holds up whatever else is improved; all SMs say the least.
+    alike = [name for name, saved in ordered.items() if saved >= best - TOLERANCE]
+    first = "power" if "power" in alike else next((name for name in alike if name != SMS), SMS)
+    if best < LEAST_SAVING:
         together = [name for name, fraction in busy.items() if fraction >= BUSY_TOGETHER] + ["power"] * run.is_held
         first = f"balanced: {', '.join(together)}" if len(together) > 1 else "latency"
-    return Limits(first, ordered, "power" if run.is_held else "maximum")
+    return Limits(first, ordered)
 
 
 def _known_savings(run: Run) -> dict[str, float]:

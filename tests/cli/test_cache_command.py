@@ -158,7 +158,8 @@ def test_a_launch_played_in_full_is_remembered_by_the_next_command(
     shown = [command(*FULL).stdout, gpusim(*FULL).stdout, command(*FULL, "--no-cache").stdout]
     assert shown[0] == shown[1] == shown[2] != ""
     found = info(command)
-    assert (found["folder"], found["entries"], found["hits"]) == (str(empty), 1, 1)
+    assert found["folder"] == str(empty)
+    assert found["entries"] == found["hits"] > 0
 
 
 @pytest.mark.parametrize("command_", [FULL, ("run", "few.yaml", "-o", "out")], ids=["gemm", "run"])

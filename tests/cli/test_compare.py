@@ -73,7 +73,9 @@ def test_a_model_is_compared_by_its_step(command: RunGpusim) -> None:
     assert found["step"] == "bert_base, inference in fp16: batch 1, seq_len 32"
     assert found["time_us"] == pytest.approx(1e3 * step["step_ms"])
     assert found["memory_gib"] == pytest.approx(step["memory_gib"])
-    assert found["bottleneck"] == next(iter(step["bottlenecks"]))
+    assert found["bottleneck"] == step["bottleneck"] == "host"
+    assert found["as_graph_us"] == pytest.approx(1e3 * step["as_graph_ms"])
+    assert found["as_graph_us"] < found["time_us"]
     assert found["energy_mj"] == pytest.approx(1e3 * step["energy_j"])
     assert found["time_us_p10"] is found["time_us_p90"] is found["evidence"] is None
 

@@ -43,9 +43,9 @@ def test_parts_add_up_to_the_time(arch: str, op: str, m: int, n: int, k: int, de
 def test_a_part_of_a_resource_is_its_work_and_latency_is_divided_by_the_ledger() -> None:
     result = gpusim.predict("t4", m=16, n=2048, k=2048, dtype="fp16")
     found = {part.name: part.us for part in parts_of(result)}
-    assert result.bottleneck == "dram"
-    cycles_us = result.timing.cycles / result.timing.clock_mhz
-    assert found["dram"] == pytest.approx(result.utilization.gpu_busy_fractions["dram"] * cycles_us)
+    shares = result.utilization.time_shares
+    assert next(iter(shares)) == "dram"
+    assert found["dram"] == pytest.approx(shares["dram"] * result.kernel_time_us)
     waits = sum(us for name, us in found.items() if meaning_of(name).startswith("latency"))
     assert waits == pytest.approx(result.utilization.time_shares["latency"] * result.kernel_time_us)
     assert found["launch_gap"] == pytest.approx(result.timing.launch_overhead_us)

@@ -173,7 +173,7 @@ def test_elements_that_lie_apart_take_a_sector_of_l2_each(t4: System) -> None:
     copied, transposed = (predict(t4, Pointwise(("copy",), elements, (read,), (there,))) for read in (there, apart))
     assert transposed.counters.l2_bytes == pytest.approx(copied.counters.l2_bytes + 31 * elements, rel=0.01)
     assert transposed.counters.dram_bytes == copied.counters.dram_bytes
-    assert transposed.bottleneck == "l2"
+    assert next(iter(transposed.utilization.time_shares)) == "l2"
 
 
 def test_batch_norm_of_channels_that_lie_apart_has_a_cta_for_each(t4: System) -> None:

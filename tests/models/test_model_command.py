@@ -110,8 +110,11 @@ def test_small_batches_are_bound_by_the_host_and_a_graph_frees_them(capsys: pyte
 def test_the_table_of_a_step_says_what_it_cannot_state(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ("bert_base", "--arch", "t4", "--mode", "inference", "--batch", "1", "--seq-len", "32", "--precision")
     _, out, _ = command(capsys, *asked, "bf16")
-    rows = dict(line.split("  ", 1) for line in out.splitlines() if "  " in line)
+    rows = {name: text.strip() for name, text in (line.split("  ", 1) for line in out.splitlines() if "  " in line)}
     assert rows["8 in 10 runs"].startswith("not stated")
+    assert re.fullmatch(
+        r"the GPU waits for the host for \d+ % of the step; as a CUDA graph .* a step", rows["host-bound"]
+    )
     assert "no Tensor Cores: they do not multiply bf16 here" in rows["rate"]
     assert sum(int(share.split()[1]) for share in rows["phases"].strip().split(", ")) == pytest.approx(100, abs=2)
     _, out, _ = command(capsys, *asked, "fp16")
