@@ -8,8 +8,8 @@ the commit and the tables' hashes, on single published figures (``published``), 
 (``models``), on collectives, on kernels out of traces (``traces``) and on published microbenchmarks, and what the last
 calibrations (``make calibrate``) report of rows, sources and boards that they leave out (``left-out``). docs/model.md
 has what events add to closed forms (``events``) and how often a bottleneck is right (``limits``), docs/speed.md the
-values of the last benchmark (``speed``, ``make bench``). The README has a line for each kind of prediction that something
-is given for (``accuracy``), and the picture of measured runs. What nothing is given for stays.
+values of the last benchmark (``speed``, ``make bench``). The README has a line for each kind of prediction that
+something is given for (``accuracy``), and the picture of measured runs. What nothing is given for stays.
 """
 
 from __future__ import annotations
