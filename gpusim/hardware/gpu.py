@@ -142,6 +142,7 @@ class LoadStore(Record):
     l1_bytes_per_cycle: BytesPerCycle = Field(description="Bandwidth of loads that hit in L1 [B/SM cycle].")
     l2_port_bytes_per_cycle: BytesPerCycle = Field(description="Bandwidth from L2 to one SM [B/SM cycle].")
     l2_port_write_bytes_per_cycle: BytesPerCycle = Field(description="Bandwidth from one SM to L2 [B/SM cycle].")
+    bulk_copy_cycles: Cycles = Field(description="Latency of a bulk copy (TMA) beyond that of a load [SM cycles].")
     staging_fma_slots: float = Field(
         ge=0,
         le=1_000,

@@ -112,6 +112,8 @@ class Machine:
     """What passes from L2 to an SM [B/cycle]."""
     l2_port_write_bytes_per_cycle: float
     """What passes from an SM to L2 [B/cycle]."""
+    bulk_copy_cycles: float
+    """Latency of a bulk copy (TMA) beyond that of a load."""
     l2_bytes_per_cycle: float
     """What L2 reads for all SMs [B/cycle]."""
     l2_write_cost: float
@@ -197,6 +199,7 @@ def _machine_of(key: CacheKey[Gpu], clock_mhz: float) -> Machine:
         shared_latency_cycles=gpu.shared_memory.latency_cycles,
         l2_port_bytes_per_cycle=gpu.load_store.l2_port_bytes_per_cycle,
         l2_port_write_bytes_per_cycle=gpu.load_store.l2_port_write_bytes_per_cycle,
+        bulk_copy_cycles=gpu.load_store.bulk_copy_cycles,
         l2_bytes_per_cycle=l2.bandwidth_bytes_per_cycle,
         l2_write_cost=l2.write_cost,
         l2_latency_cycles=float(l2.latency_cycles),

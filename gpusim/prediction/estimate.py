@@ -79,6 +79,8 @@ class _StepCycles:
     """DRAM time of all k-steps, with what is written back, in bytes of a stream [B]."""
     dram_latency: Array
     """Latency of DRAM beyond that of L2; 0 where nothing is missed."""
+    l2_latency: Array
+    """Latency of a hit in L2."""
     arrival: Array
     """Time from the request for a block to its last byte, where nothing else is under way."""
 
@@ -86,21 +88,19 @@ class _StepCycles:
 def _step_cycles(machine: Machine, schedules: Columns[Schedule]) -> _StepCycles:
     step, kernel, moved = schedules.step, schedules.kernel, schedules.traffic
     loop, instruction = kernel.loop, kernel.instruction
-    rate, l2_bytes, from_port = (
-        machine.shared_bytes_per_cycle,
-        step.l2_bytes,
-        step.sm_bytes / machine.l2_port_bytes_per_cycle,
-    )
+    rate, of_warpgroups = machine.shared_bytes_per_cycle, kernel.results.bulk_store
+    l2_bytes, from_port = step.l2_bytes, step.sm_bytes / machine.l2_port_bytes_per_cycle
     missed_bytes = l2_bytes * miss_fraction(moved.l2_read_bytes, moved.dram_read_bytes)
     dirty = moved.write_cost * dirty_fraction(moved.dram_read_bytes, moved.dram_write_bytes)
     read_bytes = schedules.steps * missed_bytes * (moved.read_cost + dirty)
     written_bytes = schedules.store_bytes * dirty * (1.0 - moved.resident_fraction)
     dram_latency = np.where(missed_bytes != 0, machine.dram_cycles(1.0), 0.0)
+    l2_latency = machine.l2_latency_cycles + np.where(of_warpgroups, machine.bulk_copy_cycles, 0.0)
     pipe = step.pipe_slots * instruction.issue_interval_cycles / instruction.sustained_fraction
     issue = (step.issue_slots + np.where(step.to_shared, 0.0, step.load_instructions)) / machine.issue_per_cycle
     arriving, operands = step.port_bytes / rate, loop.operand_bytes * kernel.math_warps / rate
     filling = np.where(step.to_shared, 0.0, step.shared_write_bytes / rate)
-    arrival = np.maximum(machine.l2_latency_cycles + np.maximum(from_port, dram_latency), arriving)
+    arrival = np.maximum(l2_latency + np.maximum(from_port, dram_latency), arriving)
     math, requested, alone = _iterations_of(machine, schedules, pipe, issue, operands, arriving, filling, arrival)
     return _StepCycles(
         warp=np.maximum(pipe, issue),
@@ -114,6 +114,7 @@ def _step_cycles(machine: Machine, schedules: Columns[Schedule]) -> _StepCycles:
         dram_bytes=missed_bytes * moved.read_cost,
         dram_traffic_bytes=read_bytes + written_bytes,
         dram_latency=dram_latency,
+        l2_latency=l2_latency,
         arrival=arrival,
     )
 
@@ -192,13 +193,12 @@ def _round_of(machine: Machine, schedules: Columns[Schedule], one: _StepCycles, 
     booked = one.requested * ctas * one.arriving_port
     late = np.where((one.dram_latency != 0) & schedules.cold, machine.tlb_miss_cycles, 0.0) + one.dram_latency
     here = one.arrival + issued
-    own = np.maximum(machine.l2_latency_cycles + np.maximum(from_l2, from_dram + late), one.arriving_port) + issued
+    own = np.maximum(one.l2_latency + np.maximum(from_l2, from_dram + late), one.arriving_port) + issued
     all_own = (
-        np.maximum(machine.l2_latency_cycles + np.maximum(ctas * from_l2, ctas * from_dram + late), one.arriving_port)
-        + issued
+        np.maximum(one.l2_latency + np.maximum(ctas * from_l2, ctas * from_dram + late), one.arriving_port) + issued
     )
     # Of all but the first blocks, the last is there before the SM's share has paid for it.
-    last = issued + machine.l2_latency_cycles + read + one.math
+    last = issued + one.l2_latency + read + one.math
     first = _largest(
         own + math,
         np.maximum(own - booked, 0.0) + port,

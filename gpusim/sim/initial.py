@@ -181,6 +181,7 @@ class Simulation:
             cta_share_cycles=machine.cta_interval_cycles * (1 if self.full else machine.sm_count),
             cta_launch_cycles=machine.cta_launch_cycles,
             shared_latency_cycles=machine.shared_latency_cycles,
+            bulk_copy_cycles=machine.bulk_copy_cycles,
             l2_latency_cycles=machine.l2_latency_cycles,
             fix_up_cycles=machine.fix_up_cycles,
             tlb_miss_cycles=machine.tlb_miss_cycles if launch.cold else 0.0,

@@ -117,7 +117,7 @@ def fill(s: State, w: int, warp: Warp, op: EncodedOp) -> bool:
     if not _occupy(s, warp.slot, stage):
         run.status = OUT_OF_ROOM
         return True
-    arrived = load(s, w, op, warp.block, run.now)
+    arrived = load(s, w, op, warp.block, run.now) + s.launch.bulk_copy_cycles
     stage.ready = max(arrived, book(s.links[warp.port], run.now, op.size_bytes))
     _note_arrival(s, warp.group, stage.ready)
     stage.requested = True

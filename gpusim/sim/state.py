@@ -171,6 +171,7 @@ class EncodedLaunch:
     cta_share_cycles: float = 0.0  # between two CTAs of this SM, since the others start one each
     cta_launch_cycles: float = 0.0
     shared_latency_cycles: float = 0.0
+    bulk_copy_cycles: float = 0.0
     l2_latency_cycles: float = 0.0
     fix_up_cycles: float = 0.0
     tlb_miss_cycles: float = 0.0

@@ -125,6 +125,7 @@ MORE: dict[str, dict[str, float]] = {
         "shared_memory.latency_cycles": 0.5,
         "shared_memory.epilogue_pass_cycles": 0.5,
         "sm.cta_launch_cycles": 0.5,
+        "load_store.bulk_copy_cycles": 0.5,
         "instructions.latency_cycles": 0.5,
     },
     "launch": {"front_end.kernel_latency_us": 0.5, "host.graph_gap_us": 0.5},

@@ -132,6 +132,7 @@ def rings(draw: st.DrawFn) -> tuple[Machine, Launch]:
         dram_bytes_per_cycle=70.0,
         l2_copy_bytes=draw(st.sampled_from([2e4, 1e6])),
         l2_far_cycles=draw(st.sampled_from([0.0, 90.5])),
+        bulk_copy_cycles=30.0,
         cta_interval_cycles=draw(st.sampled_from([0.0, 1.25, 40.0])),
         cta_launch_cycles=draw(st.sampled_from([0.0, 150.5])),
         pipes=(Pipe("tensor", 1.0), Pipe("fma", 0.5)),

@@ -27,7 +27,7 @@ IN_THE_MACHINE = {
     *("shared_memory.carveouts_kib", "shared_memory.max_kib_per_cta"),
     *("shared_memory.reserved_bytes_per_cta", "shared_memory.allocation_unit_bytes"),
     *("shared_memory.bandwidth_bytes_per_cycle", "shared_memory.sustained_fraction", "shared_memory.latency_cycles"),
-    *("load_store.l2_port_bytes_per_cycle", "load_store.l2_port_write_bytes_per_cycle"),
+    *("load_store.l2_port_bytes_per_cycle", "load_store.l2_port_write_bytes_per_cycle", "load_store.bulk_copy_cycles"),
     *("l2.capacity_mib", "l2.partitions", "l2.bandwidth_bytes_per_cycle", "l2.latency_cycles", "l2.far_latency_cycles"),
     *("l2.write_cost", "l2.fetch_bytes", "dram.page_bytes", "dram.activation_bytes"),
     *("dram.open_pages", "l2.usable_fraction"),

@@ -617,6 +617,12 @@ def test_a_producer_waits_for_a_free_stage_and_consumers_for_a_full_one() -> Non
     }
 
 
+def test_a_bulk_copy_answers_later_than_a_load() -> None:
+    plain, later = (machine(shared_latency_cycles=1, bulk_copy_cycles=c) for c in (0.0, 100.0))
+    one, other = (play(on, specialised(20.0, stages=2, steps=1)).cycles for on in (plain, later))
+    assert other - one == 100
+
+
 @pytest.mark.parametrize("detail", DETAILS)
 def test_a_persistent_producer_loads_the_next_tile_during_the_epilogue(detail: str) -> None:
     # 10 steps of 20 cycles and an epilogue of 500: from the second tile on no load is waited for
