@@ -53,6 +53,6 @@ def trace(
     if run.dropped_events:
         print(f"gpusim: dropped {run.dropped_events} later events; --limit raises the maximum", file=sys.stderr)
     if run.skipped_cycles:
-        skipped = f"{run.skipped_cycles} of {run.result.timing.cycles} cycles repeat others and were not simulated"
+        skipped = f"{100 * run.skipped_cycles / run.result.timing.cycles:.0f} % of cycles extrapolated"
         print(f"gpusim: {skipped}", file=sys.stderr)
     report_written(out, f"{run.events} events; open it at ui.perfetto.dev")

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from gpusim.prediction.results import KernelTiming, Result, Utilization
 
 INTERVAL = "8 in 10 runs"
+NOTABLE_EXCESS, NOTABLE_SHARE = 1.2, 0.5
+"""Time that DRAM works over its bound, and its share of the kernel time, from which on a table says what for."""
 
 
 def predictions_tables(
@@ -61,6 +63,7 @@ def result_table(result: Result) -> TextTable:
         ("occupancy", f"{launch.occupancy} CTAs an SM, limited by {launch.occupancy_limiter}"),
         ("waves", f"{launch.waves:.2f}"),
         ("traffic", "shared {}, L2 {}, DRAM {}".format(*map(bytes_text, shared_l2_dram))),
+        *_dram_rows(result),
         ("L2 hits", f"{100 * counters.l2_hit_fraction:.1f} %"),
         ("power", f"{counters.power_w:.0f} W, {counters.energy_mj:.3g} mJ"),
         *(("note", note) for note in result.notes),
@@ -68,6 +71,22 @@ def result_table(result: Result) -> TextTable:
     how = f"({result.detail}, L2 {result.conditions.l2})"
     title = f"{operator.shape} {operator.type_text} {operator.layout} on {result.arch} {how}"
     return TextTable(title, ("metric", "value"), tuple(rows))
+
+
+def _dram_rows(result: Result) -> list[tuple[str, str]]:
+    """Where DRAM works longer than its bound says, by how much, and what for."""
+    busy_us = result.utilization.gpu_busy_fractions.get("dram", 0.0) * result.timing.cycles / result.timing.clock_mhz
+    bound_us = result.bounds_us.get("dram", 0.0)
+    if not bound_us or busy_us < NOTABLE_EXCESS * bound_us or busy_us < NOTABLE_SHARE * result.kernel_time_us:
+        return []
+    rate = result.counters.dram_bytes / busy_us * 1e-3
+    return [
+        (
+            "DRAM",
+            f"{busy_us / bound_us:.2f} times its bound, {rate:.0f} GB/s while it works: operands read again, pages opened "
+            "for short rows, changes between reads and writes",
+        )
+    ]
 
 
 def _interval_text(timing: KernelTiming) -> str:

@@ -197,9 +197,9 @@ def test_what_microbenchmarks_move_to_a_limit_is_reported_whatever_runs_tell() -
     launch = Parameter("sm.cta_launch_cycles", 290.0, "measured", 0.1, 261.0, 319.0)
     for move, at_limit in ((0.2, True), (0.07, False)):
         found = launch.measured(move, 0.05)
-        one = FittedValue(found, found.value, (found.low, found.high), "the runs tell nothing of it")
+        one = FittedValue(found, found.value, (found.low, found.high), "not identifiable from this data")
         assert (one.at_limit, one.driven_to_limit) == (at_limit, False)
-    assert FittedValue(launch, 319.0, (261.0, 319.0), "the runs tell nothing of it").at_limit is False
+    assert FittedValue(launch, 319.0, (261.0, 319.0), "not identifiable from this data").at_limit is False
 
 
 def test_what_no_board_could_draw_refuses_a_fit() -> None:

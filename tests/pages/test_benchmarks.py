@@ -232,7 +232,7 @@ def test_what_several_fits_find_of_a_value_has_a_mean_and_a_spread(tmp_path: Pat
     files = []
     for arch, after in (("volta", 1.6), ("turing", 2.5)):
         alone = {"key_path": f"instructions.{arch}.sustained_fraction", "after": 0.9, "reason": ""}
-        untold = {"key_path": "dram.activation_bytes", "after": 40.0, "reason": "the runs tell nothing of it"}
+        untold = {"key_path": "dram.activation_bytes", "after": 40.0, "reason": "not identifiable from this data"}
         report = {"arch": arch, "parameters": [{**known, "after": after}, alone, untold]}
         files.append(tmp_path / f"{arch}.json")
         files[-1].write_text(json.dumps(report), encoding="utf-8")

@@ -79,7 +79,7 @@ def _least_known(model: LinearModel, places: Places, sd: FloatArray) -> tuple[in
     shares = {int(place): sd[place] / model.moving[place].known_sd for place in places}
     place = max(shares, key=lambda one: shares[one])
     if shares[place] >= KNOWN_FRACTION:
-        return place, "the runs tell nothing of it"
+        return place, "not identifiable from this data"
     widths = {int(place): _width(model.moving[place], model.at[place], sd[place]) for place in places}
     place = max(widths, key=lambda one: widths[one])
     if widths[place] > WIDEST_INTERVAL:

@@ -66,7 +66,7 @@ MEANINGS: Mapping[str, str] = {
     "wait_issue": "latency: warps issue addresses, loads and stores",
     "wait_barrier": "latency: warps wait for others of their CTA",
     "cta_launch": "latency: CTAs start",
-    "kernel_start": "kernels start and drain, with gaps between those of one operator",
+    "kernel_start": "launch and drain overhead",
     "launch_gap": "gap to the next kernel",
     "host": "the GPU waits for the host",
     "communication": "GPUs exchange data while none computes",

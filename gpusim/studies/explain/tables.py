@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpusim.prediction.results import Result
 from gpusim.report.formatting import interval_text, time_text
+from gpusim.report.limit_text import limit_text
 from gpusim.report.model_tables import step_title
 from gpusim.report.text_table import TextTable
 from gpusim.studies.explain.explanation import Explanation
@@ -69,18 +70,16 @@ def sensitivities_table(found: Explanation) -> TextTable:
         (name, *(f"{changes[factor]:.3f}" if factor in changes else "-" for factor in FACTORS))
         for name, changes in ratios.items()
     ]
-    title = f"Time with a better resource, over the time as it is{_power_limit(found)}"
+    title = f"Relative time if one resource improves{_limit(found)}"
     return TextTable(title, ("resource", ">10 % better", ">doubled"), tuple(rows))
 
 
-def _power_limit(found: Explanation) -> str:
-    """Why faster resources may change little, where the board cannot hold the clock that it has."""
+def _limit(found: Explanation) -> str:
+    """What limits an operator."""
     result = found.of.result
-    if not isinstance(result, Result) or result.timing.clock_mhz >= result.timing.peak_clock_mhz:
+    if not isinstance(result, Result) or not result.utilization.savings:
         return ""
-    return (
-        f" (the power limit holds the SM clock at {result.timing.clock_mhz:.0f} MHz; what draws more power lowers it)"
-    )
+    return f"; the limit is {limit_text(result)}"
 
 
 def advice_table(found: Explanation) -> TextTable:
