@@ -80,13 +80,8 @@ def _dram_rows(result: Result) -> list[tuple[str, str]]:
     if not bound_us or busy_us < NOTABLE_EXCESS * bound_us or busy_us < NOTABLE_SHARE * result.kernel_time_us:
         return []
     rate = result.counters.dram_bytes / busy_us * 1e-3
-    return [
-        (
-            "DRAM",
-            f"{busy_us / bound_us:.2f} times its bound, {rate:.0f} GB/s while it works: operands read again, pages opened "
-            "for short rows, changes between reads and writes",
-        )
-    ]
+    lost = "operands read again, pages opened for short rows, changes between reads and writes"
+    return [("DRAM", f"{busy_us / bound_us:.2f} times its bound, {rate:.0f} GB/s while it works: {lost}")]
 
 
 def _interval_text(timing: KernelTiming) -> str:
