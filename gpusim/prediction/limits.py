@@ -208,15 +208,29 @@ def _bounds(run: Run, busy: Mapping[str, float]) -> dict[str, float]:
 
 
 def _doubled_us(run: Run, name: str) -> float:
-    """The time with a resource twice as good, at the clock that the power limit allows there [us]."""
-    improved = _improved(CacheKey(run.system.gpu), name)
-    if name in CHANGES_PLAN:
-        return _planned_again_us(run, improved) + run.overhead_us
-    return _simulated_again_us(run, improved) + run.overhead_us
+    """The time with a resource twice as good, at the clock that the power limit allows there [us].
+
+    Simulated at the clock of the run; what DRAM does not take is inverse to the clock.
+    """
+    improved, clock_mhz = _improved(CacheKey(run.system.gpu), name), run.clock_mhz
+    timer = _planned_again(run, improved) if name in CHANGES_PLAN else run.timer
+    machine = Machine.of(improved, clock_mhz)
+    outcomes = [timer.simulate(machine, launch, "sampled") for launch in timer.launches]
+    kernels_us = kernel_time_us(run.system, timer.planned, outcomes, clock_mhz)
+    if run.calls:
+        dram_cycles = sum(outcome.busy_cycles["dram"] for outcome in outcomes)
+        exponent = 1.0 - min(1.0, dram_cycles / sum(outcome.cycles for outcome in outcomes))
+
+        def time_at(mhz: float) -> float:
+            return float(kernels_us * (clock_mhz / mhz) ** exponent)
+
+        gpu = improved if name == SMS else run.system.gpu
+        return time_at(sustained_clock(gpu, timer.energy, time_at, run.calls).clock_mhz) + run.overhead_us
+    return kernels_us + run.overhead_us
 
 
-def _planned_again_us(run: Run, improved: Gpu) -> float:
-    """The kernel time of the plan that the same kernel has on another GPU [us]."""
+def _planned_again(run: Run, improved: Gpu) -> PlanTimer:
+    """The plan that the same kernel has on another GPU."""
     planned, library = run.timer.planned, run.system.library
     pinned = replace(run.options, kernel=planned.name, detail="sampled")
     tuned = replace(library, tuned_for=library.tuned_for or run.system.gpu)
@@ -227,25 +241,4 @@ def _planned_again_us(run: Run, improved: Gpu) -> float:
         again = plan(improved, planned.operator, planned.kernel, planned.split_k, planned.mode, warm)
     else:
         again = ranked_plans(system, run.operator, pinned)[0].plan
-    timer = PlanTimer(system, again, pinned, run.timer.simulate)
-    return timer.time_at(run.clock_mhz if run.clock_is_given else timer.sustained().clock_mhz)
-
-
-def _simulated_again_us(run: Run, improved: Gpu) -> float:
-    """The kernel time of the same launches on another GPU [us].
-
-    What DRAM does not take is inverse to the clock.
-    """
-    timer, clock_mhz = run.timer, run.clock_mhz
-    machine = Machine.of(improved, clock_mhz)
-    outcomes = [timer.simulate(machine, launch, "sampled") for launch in timer.launches]
-    changed_us = kernel_time_us(run.system, timer.planned, outcomes, clock_mhz)
-    if not run.calls:
-        return changed_us
-    cycles = sum(outcome.cycles for outcome in outcomes)
-    exponent = 1.0 - min(1.0, sum(outcome.busy_cycles["dram"] for outcome in outcomes) / cycles)
-
-    def time_at(mhz: float) -> float:
-        return float(changed_us * (clock_mhz / mhz) ** exponent)
-
-    return time_at(sustained_clock(run.system.gpu, timer.energy, time_at, run.calls).clock_mhz)
+    return PlanTimer(system, again, pinned, run.timer.simulate)

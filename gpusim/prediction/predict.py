@@ -73,9 +73,18 @@ class Prepared:
     """Simulates the plan that the library launches."""
 
     def result(
-        self, at: Sustained | None = None, recorder: Recorder | None = None, progress: Progress | None = None
+        self,
+        at: Sustained | None = None,
+        recorder: Recorder | None = None,
+        progress: Progress | None = None,
+        *,
+        limits: bool = True,
     ) -> Result:
-        """The prediction at a clock and a power; None: those of a run of this operator alone, again and again."""
+        """The prediction at a clock and a power; None: those of a run of this operator alone, again and again.
+
+        Args:
+            limits: whether to find what would help, where the options ask for it.
+        """
         system, options = self.system, self.options
         chosen = self.ranked.candidates[0].plan
         timed = self.timer.timed(at or self.timer.sustained())
@@ -88,10 +97,10 @@ class Prepared:
             timed = _recorded(system, options, chosen, timed, recorder, progress)
         notes = (*_other_choice(system, self.ranked), *wrong)
         divided = breakdown(system.gpu, timed)
-        wanted = options.limits and options.detail != "bound"
-        limits = self._limits(timed, divided, clock_is_given=at is not None) if wanted else None
+        wanted = limits and options.limits and options.detail != "bound"
+        helping = self._limits(timed, divided, clock_is_given=at is not None) if wanted else None
         candidates = self.ranked.candidates
-        return result_of(system, options, candidates, chosen, timed, notes, divided, limits, consistent=not wrong)
+        return result_of(system, options, candidates, chosen, timed, notes, divided, helping, consistent=not wrong)
 
     def _limits(self, timed: Timed, divided: Breakdown, *, clock_is_given: bool) -> Limits:
         """What would help the run, by ``sampled`` simulations."""

@@ -38,6 +38,11 @@ Weights = tuple[tuple[int, float], ...]
 """Places of prepared operators, and the weight of each in the mean that a task takes."""
 
 
+LIMITED_SHARE = 0.005
+"""Share of the kernels' time from which on it is found what would help an operator; of others the busiest resource is
+named."""
+
+
 @dataclass(frozen=True, slots=True)
 class Peers:
     """The GPUs that work on a step together."""
@@ -148,14 +153,28 @@ class Kernels:
     def timed(
         self, tasks: Sequence[Task], counts: Sequence[int], at: Sustained, durations_us: Sequence[float]
     ) -> tuple[TimedTask | TimedCollective, ...]:
-        """The tasks with their predictions at a clock: of each the one with L2 in the state that is nearer."""
-        results = [prepared.result(at) for prepared in self._prepared]
+        """The tasks with their predictions at a clock: of each the one with L2 in the state that is nearer.
+
+        What would help is found for those that take a notable share of the time.
+        """
+        nearer = [
+            None if isinstance(one, CollectiveTime) else max(one, key=lambda pair: pair[1])[0] for one in self._all
+        ]
+        times_us: dict[int, float] = {}
+        for place, count, time_us in zip(nearer, counts, durations_us, strict=True):
+            if place is not None:
+                times_us[place] = times_us.get(place, 0.0) + count * time_us
+        least_us = LIMITED_SHARE * sum(times_us.values())
+        results = {
+            place: self._prepared[place].result(at, limits=time_us >= least_us) for place, time_us in times_us.items()
+        }
         timed: list[TimedTask | TimedCollective] = []
-        for one, task, count, time_us in zip(self._all, tasks, counts, durations_us, strict=True):
+        for one, place, task, count, time_us in zip(self._all, nearer, tasks, counts, durations_us, strict=True):
             if isinstance(one, CollectiveTime):
                 timed.append(TimedCollective(task, count, one))
             else:
-                timed.append(TimedTask(task, count, time_us, results[max(one, key=lambda pair: pair[1])[0]]))
+                assert place is not None
+                timed.append(TimedTask(task, count, time_us, results[place]))
         return tuple(timed)
 
 
