@@ -160,7 +160,7 @@ def predict(
 ) -> Result:
     """Predict one operator on one GPU, as ``gpusim gemm`` does.
 
-    >>> result = predict("a100-sxm4-80gb", m=4096, n=4096, k=4096, dtype="bf16")
+    >>> result = predict("t4", m=4096, n=4096, k=4096, dtype="fp16")
     >>> result.bottleneck, result.time_us > result.timing.bound_us
     ('power', True)
     >>> import gpusim
