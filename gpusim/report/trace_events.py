@@ -150,7 +150,7 @@ def _about(result: Result, recorder: Recorder, processes: list[_Process]) -> dic
             "kernel": process.trace.kernel,
             "pid": process.pid,
             "start_us": process.start_ns / NS_PER_US,
-            "played_cycles": process.trace.played_cycles,
+            "simulated_cycles": process.trace.simulated_cycles,
             "shown_cycles": process.trace.shown_cycles,
             "skipped_cycles": process.trace.skipped_cycles,
             "skipped": [{"at_cycle": jump.at, "cycles": jump.cycles} for jump in process.trace.jumps],

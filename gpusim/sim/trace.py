@@ -77,7 +77,7 @@ class LaunchTrace:
     """Nothing that begins at or after this is kept [cycles]."""
     kept: int = 0
     dropped: int = 0
-    played_cycles: int = 0
+    simulated_cycles: int = 0
 
     def __post_init__(self) -> None:
         if self.limit <= 0:
@@ -91,7 +91,7 @@ class LaunchTrace:
     @property
     def shown_cycles(self) -> float:
         """How far the tracks reach."""
-        return min(self.horizon, self.played_cycles)
+        return min(self.horizon, self.simulated_cycles)
 
     def track(self, name: str, unit: str = "", *, joins: bool = False) -> Track:
         """A new track below the others."""
@@ -114,9 +114,9 @@ class LaunchTrace:
         if self.kept > self.limit + SLACK_SPANS:
             self._draw_horizon()
 
-    def finish(self, played_cycles: int) -> None:
+    def finish(self, simulated_cycles: int) -> None:
         """The launch is over: keep to the limit, and end all tracks at the horizon."""
-        self.played_cycles = played_cycles
+        self.simulated_cycles = simulated_cycles
         if self.kept > self.limit:
             self._draw_horizon()
         for track in self.tracks:

@@ -365,9 +365,9 @@ def test_multiplies_on_the_pipes_are_those_of_the_sms_warps() -> None:
 def test_a_huge_product_is_traced_by_playing_what_repeats_once() -> None:
     result, trace, recorder = traced("a100-sxm4-80gb", HUGE)
     (launch,) = trace.about["launches"]
-    assert launch["played_cycles"] + launch["skipped_cycles"] == result.timing.cycles
+    assert launch["simulated_cycles"] + launch["skipped_cycles"] == result.timing.cycles
     # 2.6 billion cycles would take hours to play.
-    assert launch["played_cycles"] < result.timing.cycles / 1000
+    assert launch["simulated_cycles"] < result.timing.cycles / 1000
     assert recorder.dropped == 0
 
 
