@@ -64,7 +64,7 @@ class Named:
     operator: Operator
     result: Result
     ratio: float
-    """Of the resource that it names."""
+    """Relative time with the resource that it names doubled."""
     ratios: dict[str, float]
 
     @property

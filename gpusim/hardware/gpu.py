@@ -152,8 +152,8 @@ class LoadStore(Record):
     computed_address_cost: float = Field(
         ge=0.1,
         le=100,
-        description="Such slots of a convolution that computes the address of each element, over those of one that "
-        "looks offsets up.",
+        description="FMA-pipe slots with which a convolution stages an element whose address it computes, over those "
+        "of one that looks offsets up.",
     )
     async_copy: bool = Field(description="Whether cp.async copies global to shared memory without registers.")
 

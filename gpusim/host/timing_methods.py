@@ -20,8 +20,6 @@ from gpusim.workloads.vector import VectorOperator
 METHODS = ("graph", "stream", "profiler", "layer", "event", "host", "do_bench")
 HOST_METHODS = ("layer", "event", "host", "do_bench")
 """Methods that add a time of their own (``host.method_overhead_us``), most of it of the host's CPU and software."""
-QUEUED_METHODS = ("stream", "do_bench")
-"""Methods whose calls the host has queued before the GPU begins them."""
 
 LIBRARY_KINDS = (None, "convolution")
 """Kinds of operators (:func:`dispatched_as`) whose kernels a library launches: GEMMs and convolutions."""

@@ -84,10 +84,11 @@ def _utilization(divided: Breakdown, limits: Limits | None, clock: ClockLimit) -
     busiest = sorted(divided.gpu_busy_fractions, key=lambda name: -divided.gpu_busy_fractions[name])
     savings = limits.savings if limits else {}
     first = limits.bottleneck if limits else busiest[0]
+    named = first.removeprefix("balanced: ").split(", ")
     helping = [name for name, saved in savings.items() if saved >= LEAST_SAVING]
     return Utilization(
         bottleneck=first,
-        next_bottleneck=next(name for name in (*helping, *busiest) if name not in first),
+        next_bottleneck=next(name for name in (*helping, *busiest) if name not in named),
         clock_limit=clock,
         savings=savings,
         time_shares=divided.time_shares,

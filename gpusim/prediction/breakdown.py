@@ -38,7 +38,7 @@ class Breakdown(NamedTuple):
     busy_fractions: dict[str, float]
     """Share of the cycles in which each resource of the busiest SM works."""
     gpu_busy_fractions: dict[str, float]
-    """The same, averaged over all SMs."""
+    """Share of the cycles in which each resource works, averaged over all SMs."""
 
 
 def breakdown(gpu: Gpu, timed: Timed) -> Breakdown:

@@ -135,7 +135,7 @@ class Utilization:
     """What holds the SM clock."""
     savings: dict[str, float]
     """Share of ``time_us`` that each resource saves if it is twice as good, the largest first. Resources that are not
-    named save no more than the first. None for ``bound``."""
+    named save no more than the first. Empty for ``bound``."""
     time_shares: dict[str, float]
     """Shares of ``kernel_time_us``, the largest first; they add up to one. A resource of the machine: its work on the
     whole GPU, divided with those that work for about as long. ``idle_sms``: that some SMs have more work than others.

@@ -66,7 +66,7 @@ class ModelResult:
     fusion_saves_bytes: float = 0.0
     """Bytes of tensors that the kernels of a step would read and write besides, were none fused."""
     as_graph_us: float | None = None
-    """The same step as a CUDA graph, where it is host-bound on one GPU [us]."""
+    """Time of the step as a CUDA graph, where it is host-bound on one GPU [us]."""
 
     @property
     def step_ms(self) -> float:

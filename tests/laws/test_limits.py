@@ -9,6 +9,7 @@ from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
 from gpusim.prediction.results import Result
+from gpusim.prediction.selection import UnsupportedError
 from gpusim.report.limit_text import limit_text
 from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Gemm
@@ -21,9 +22,8 @@ def of(arch: str, m: int, n: int, k: int, *, detail: str = "sampled", load: str 
 def test_what_is_named_helps_most_or_nothing_helps() -> None:
     found = named_bottlenecks(40, seed=5)
     assert len(found) > 30
-    assert [(one.board, str(one.operator), one.result.bottleneck, one.ratios) for one in found if not one.right][
-        3:
-    ] == []
+    wrong = [(one.board, str(one.operator), one.result.bottleneck, one.ratios) for one in found if not one.right]
+    assert len(wrong) <= 0.1 * len(found), wrong
 
 
 @pytest.mark.slow
@@ -70,3 +70,14 @@ def test_savings_are_in_order_and_none_are_looked_for_where_they_are_not_wanted(
 def test_a_whole_gpu_is_limited_as_its_sampled_sm() -> None:
     sampled, full = (of("t4", 512, 512, 512, detail=detail) for detail in ("sampled", "full"))
     assert full.bottleneck == sampled.bottleneck
+
+
+def test_an_operator_whose_flops_64_bits_do_not_count_is_refused_in_one_line() -> None:
+    with pytest.raises(UnsupportedError, match=r"^2e\+27 FLOP: a simulation counts up to 2\^63; reduce a size$"):
+        of("t4", 10**9, 10**9, 10**9)
+
+
+def test_the_next_bottleneck_is_another_one() -> None:
+    for shape in ((16, 4096, 4096), (4096, 4096, 64), (512, 512, 512)):
+        used = of("a100-sxm4-80gb", *shape).utilization
+        assert used.next_bottleneck not in used.bottleneck.removeprefix("balanced: ").split(", ")
