@@ -30,6 +30,8 @@ MEASURED_ON_ampere_ga100 := aiconfigurator_a100_bf16 aiconfigurator_a100_int8 vi
 	neusight_linear_fp32 neusight_bmm_fp32
 MEASURED_ON_ampere_ga10x := llmservingsim_rtx3090_bf16 vidur_a40_fp16
 MEASURED_ON_hopper := aiconfigurator_h200_bf16
+# Tables that nothing is fitted to, for the intervals of convolutions and vector operators.
+UNFITTED := deepbench_conv neusight_conv_fp32 neusight_memory_bound_fp32
 # Rows per table, GPU and data type, if not 30: more where there are few tables, or where 30 do not tell values apart.
 ROWS_OF_volta := 250
 ROWS_OF_hopper := 80
@@ -132,7 +134,7 @@ $(VENV)/traces.csv: $(TRACES) $(wildcard gpusim/evidence/importers/*.py) | $(VEN
 
 calibrate-%: $(VENV)/.runtime $(RECORDED)
 	$(BIN)/gpusim calibrate --arch $* -o arch_specs/$*_fitted.yaml --rows $(or $(ROWS_OF_$*),30) $(if $(DATE),--date $(DATE)) \
-		$(foreach table,$(MEASURED_ON_$*),--measured $(MEASURED)/calibrate/$(table).csv) \
+		$(foreach table,$(MEASURED_ON_$*) $(UNFITTED),--measured $(MEASURED)/calibrate/$(table).csv) \
 		$(addprefix --recorded ,$(RECORDED)) $(addprefix --microbenchmarks ,$(wildcard $(MICROBENCHMARKS))) \
 		--format json > experiments/calibration/$*.json.new
 	mv experiments/calibration/$*.json.new experiments/calibration/$*.json

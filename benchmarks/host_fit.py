@@ -23,11 +23,12 @@ from numpy.typing import NDArray
 from gpusim.errors import InputError
 from gpusim.evidence.end_to_end import StepRow, read_steps
 from gpusim.execution.store import remembering
-from gpusim.host.host import Host, record_key
+from gpusim.host.host import Host
 from gpusim.models.loading import load_model
 from gpusim.models.passes.step import tasks_of
 from gpusim.models.task import Task
 from gpusim.prediction.power import sustained_clock
+from gpusim.record import record_key
 from gpusim.sim.drivers.choice import prefer_compiled
 from gpusim.specs import load_spec
 from gpusim.step.kernels import Kernels

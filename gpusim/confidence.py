@@ -1,42 +1,58 @@
-"""How far to trust a predicted time: errors of rows that fits had left out, and which shapes were measured.
+"""How far to trust predicted times: errors of measured rows that no fit saw, and which operators were measured.
 
 A calibration writes one :class:`Confidence` beside the values that it fits. It holds no measured row: quantiles of
-errors by group, and the ranges that measured GEMMs span. No value of it decides a time.
+errors by group, and the ranges that measured operators span. No value of it decides a time.
+
+Errors are logarithms of measured over predicted time. They have two parts: one of each operator, and one that all
+operators of a source share, since its programs, versions and boards are not quite those of the model.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal, NamedTuple, get_args
 
 from pydantic import Field
 
-from gpusim.numbers.formats import Dtype
-from gpusim.record import Record
+from gpusim.record import Record, record_key
+from gpusim.workloads.attention import Attention
+from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.operators import Operator
 
 Evidence = Literal["validated", "interpolated", "extrapolated"]
-Cores = Literal["cuda", "tensor"]
+Family = Literal["product", "convolution", "attention", "vector"]
+FAMILIES: tuple[Family, ...] = get_args(Family)
 Duration = Literal["short", "long"]
 DURATIONS: tuple[Duration, ...] = get_args(Duration)
 
+SIGMAS_OF_80_PERCENT = 1.2816
+"""Standard deviations on either side that hold eight in ten values of a normal distribution."""
 SHORT_US = 200.0
 """Kernels that take less are short: latencies, single waves and split-K decide their times. On Tensor Cores errors of
 longer ones spread half as far."""
 EDGES = (16, 128, 1024)
 """Largest extents of all kinds of GEMMs but the last, by the smaller of m and n: streams of weights to large."""
 LEAST_ROWS = 5
-"""Measured GEMMs of a kind that span a range: fewer leave holes in it, and would be rows of a table."""
-UNTESTED = 1.5
-"""Factor by which the errors of rows widen where no source and no board could be left out [assumed; those of the other
-architectures are 1.0 to 1.6 times as wide, of long kernels on V100's Tensor Cores 2.3]."""
+"""Measured operators of a kind that span a range: fewer leave holes in it, and would be rows of a table."""
+BETWEEN_SOURCES: dict[Family, float] = {"product": 0.13, "convolution": 0.13, "attention": 0.13, "vector": 0.033}
+"""Standard deviation of the error that all operators of a source share, where no fit has seen the source. Products:
+five sources that were kept apart from all fits; vector operators: the tables of ``calibrate/``; the others [assumed,
+as products]. Of a source that a fit has seen it is 0.01 to 0.04, which the errors of its rows contain."""
 BEYOND = 2.0
-"""Factor by which the errors of a source or a board that was left out widen beyond what was measured [assumed]."""
+"""Factor by which errors widen beyond what was measured [assumed]."""
 UNKNOWN = math.log(1.5)
-"""Logarithm of the error that is assumed of what no fit has tested: other operators, and specs without a fit."""
-SAME_RATE = {Dtype.FP16: Dtype.BF16, Dtype.BF16: Dtype.FP16}
+"""Logarithm of the error that is assumed of what nothing has tested: other operators, and specs without a fit."""
+VARIANT = 0.1
+"""Standard deviation that the errors of a board gain where its values are replaced [assumed]."""
+RATIO_SHARE = 0.3
+"""Error of a predicted ratio of two variants of a board, as a share of the logarithm of the ratio. Eight in ten ratios
+between boards of different architectures (V100, T4, A100; rows of ``calibrate/``) err by less than 0.12 to 0.43 of it;
+variants of one board differ less [assumed]."""
+RATIO_LEAST = 0.02
+"""Least error of such a ratio: what repeats of a measurement differ by."""
+SAME_RATE = {"fp16": "bf16", "bf16": "fp16"}
 """Types that the same instructions multiply at the same rate: runs of one show what a GPU does with the other."""
 
 
@@ -51,20 +67,24 @@ class PredictionInterval(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """Products that a range of measured ones stands for."""
+    """Operators that a range of measured ones stands for."""
 
     board: str
+    kind: str
     dtype: str
     batched: bool
     smaller_extent: int
-    """Largest of the class of the smaller of m and n; 0 for the class above all edges."""
+    """Of products, largest of the class of the smaller of m and n; 0 for the class above all edges, and of others."""
 
 
 class ErrorRange(Record):
-    """Logarithms of measured over predicted time of rows that a fit had left out."""
+    """Errors of a group of measured rows that the values were not fitted to; what is empty holds for all."""
 
-    cores: Cores
-    duration: Duration
+    family: Family
+    kind: str = ""
+    board: str = ""
+    dtype: str = ""
+    duration: Literal["", "short", "long"] = ""
     rows: int = Field(ge=1)
     low: float
     """A tenth of them are below."""
@@ -76,19 +96,32 @@ Range = Annotated[tuple[float, float], Field(description="smallest and largest")
 
 
 class MeasuredRange(Record):
-    """What the measured GEMMs of a kind span."""
+    """What the measured operators of a kind span."""
 
     board: str
+    kind: str
     dtype: str
     batched: bool
     smaller_extent: int
     rows: int = Field(ge=1)
+    sources: tuple[str, ...]
+    """Keys of the sources that measured them."""
     flops: Range
     bytes: Range
 
     @property
-    def kind(self) -> Kind:
-        return Kind(self.board, self.dtype, self.batched, self.smaller_extent)
+    def of(self) -> Kind:
+        return Kind(self.board, self.kind, self.dtype, self.batched, self.smaller_extent)
+
+
+class Group(NamedTuple):
+    """What an error may depend on."""
+
+    family: Family
+    kind: str = ""
+    board: str = ""
+    dtype: str = ""
+    duration: Literal["", "short", "long"] = ""
 
 
 class Confidence(Record):
@@ -96,66 +129,107 @@ class Confidence(Record):
 
     fit: str
     """The command, its date and its data."""
-    rows_left_out: tuple[ErrorRange, ...]
-    """Errors of rows, predicted by fits without a third of the rows each."""
-    groups_left_out: tuple[ErrorRange, ...]
-    """Errors of sources and boards, predicted by fits without them; none where nothing else was measured."""
+    errors: tuple[ErrorRange, ...]
+    """Errors of rows, products predicted by fits without a third of the rows each; other operators take part in no
+    fit."""
     measured: tuple[MeasuredRange, ...]
+    variant: bool = False
+    """Values of the board were replaced: no fit has tested these."""
 
-    def evidence(self, board: str, gemm: Gemm) -> Evidence:
-        """Whether measured GEMMs surround a GEMM on a board.
+    def evidence(self, board: str, operator: Operator, source: str = "") -> Evidence:
+        """Whether measured operators surround one on a board.
 
-        ``validated``: those of its kind on its board have both fewer and more operations, and fewer and more bytes.
-        ``interpolated``: those of the architecture in that type, or one of its rate, do.
+        ``validated``: those that the same source measured of its kind on its board have both fewer and more
+        operations, and fewer and more bytes. ``interpolated``: those of the architecture in that type, or one of its
+        rate, do, whoever measured them.
         """
-        if gemm.sparsity != "dense" or gemm.b_dtype is not None:
+        if self.variant or (isinstance(operator, Gemm) and (operator.sparsity != "dense" or operator.b_dtype)):
             return "extrapolated"
-        kind = kind_of(board, gemm)
-        if any(one.kind == kind and one.rows >= LEAST_ROWS and _within([one], gemm) for one in self.measured):
+        of, key = measured_kind(board, operator), record_key(source)
+        if any(
+            one.of == of and one.rows >= LEAST_ROWS and key in one.sources and _within([one], operator)
+            for one in self.measured
+        ):
             return "validated"
-        alike = {gemm.dtype.value, SAME_RATE.get(gemm.dtype, gemm.dtype).value}
-        near = [one for one in self.measured if one.dtype in alike]
-        return "interpolated" if near and _within(near, gemm) else "extrapolated"
+        dtypes = {of.dtype, SAME_RATE.get(of.dtype, of.dtype)}
+        near = [one for one in self.measured if one.kind == of.kind and one.dtype in dtypes]
+        return "interpolated" if near and _within(near, operator) else "extrapolated"
 
-    def interval(self, board: str, gemm: Gemm, kernel_time_us: float) -> PredictionInterval:
-        """The interval of the prediction of a GEMM."""
-        evidence = self.evidence(board, gemm)
-        group = cores_of(gemm.dtype), duration_of(kernel_time_us)
-        known = _range_of(self.rows_left_out, *group)
-        if known is None:
-            return unknown()
-        low, high = known
-        if evidence != "validated":
-            farther = _range_of(self.groups_left_out, *group) or (UNTESTED * low, UNTESTED * high)
-            widened = 1.0 if evidence == "interpolated" else BEYOND
-            low, high = widened * min(low, farther[0]), widened * max(high, farther[1])
-        return PredictionInterval(evidence, math.exp(low), math.exp(high))
+    def interval(
+        self, board: str, operator: Operator, kernel_time_us: float, source: str = ""
+    ) -> PredictionInterval | None:
+        """The interval of the prediction of an operator; None where nothing like it was measured.
+
+        Args:
+            source: that measures the runs; a fit that has not seen it knows less of its errors.
+        """
+        own = self.own_error(board, operator, kernel_time_us)
+        if own is None:
+            return None
+        evidence = self.evidence(board, operator, source)
+        shared = 0.0 if evidence == "validated" else BETWEEN_SOURCES[family_of(operator)]
+        widened = math.hypot(shared, VARIANT if self.variant else 0.0)
+        beyond = BEYOND if evidence == "extrapolated" and not self.variant else 1.0
+        low, high = (beyond * math.hypot(one, SIGMAS_OF_80_PERCENT * widened) for one in own)
+        return PredictionInterval(evidence, math.exp(-low), math.exp(high))
+
+    def own_error(self, board: str, operator: Operator, kernel_time_us: float) -> tuple[float, float] | None:
+        """How far below and above the prediction eight in ten rows like an operator lie, whatever their source.
+
+        Both are at least 0: the prediction itself is among them.
+        """
+        known = {Group(one.family, one.kind, one.board, one.dtype, one.duration): one for one in self.errors}
+        for group in groups_of(board, operator, kernel_time_us):
+            if found := known.get(group) or known.get(group._replace(dtype=SAME_RATE.get(group.dtype, group.dtype))):
+                return max(0.0, -found.low), max(0.0, found.high)
+        return None
 
 
 def interval_of(
-    confidence: Confidence | None, board: str, operator: Operator, kernel_time_us: float
+    confidence: Confidence | None, board: str, operator: Operator, kernel_time_us: float, source: str = ""
 ) -> PredictionInterval:
-    """The interval of a prediction; operators other than GEMMs, and specs without a fit, are not tested."""
-    if confidence is None or not isinstance(operator, Gemm):
-        return unknown()
-    return confidence.interval(board, operator, kernel_time_us)
+    """The interval of a prediction; operators of which nothing was measured, and specs without a fit, have a wide one.
+
+    Args:
+        source: that measures the runs, as measured tables name it.
+    """
+    found = confidence.interval(board, operator, kernel_time_us, source) if confidence else None
+    return found or PredictionInterval("extrapolated", math.exp(-UNKNOWN), math.exp(UNKNOWN))
 
 
-def unknown() -> PredictionInterval:
-    """The interval of a prediction that nothing has tested."""
-    return PredictionInterval("extrapolated", math.exp(-UNKNOWN), math.exp(UNKNOWN))
+def groups_of(board: str, operator: Operator, kernel_time_us: float) -> Iterator[Group]:
+    """The groups of errors that an operator belongs to, the one that is most like it first."""
+    of = measured_kind(board, operator)
+    family, duration = family_of(operator), duration_of(kernel_time_us)
+    yield Group(family, of.kind, board, of.dtype, duration)
+    yield Group(family, of.kind, board, of.dtype)
+    yield Group(family, of.kind, dtype=of.dtype, duration=duration)
+    yield Group(family, of.kind, dtype=of.dtype)
+    yield Group(family, of.kind)
+    yield Group(family, duration=duration)
+    yield Group(family)
 
 
-def kind_of(board: str, gemm: Gemm) -> Kind:
-    """The kind of a GEMM on a board."""
-    smaller = min(gemm.m, gemm.n)
-    edge = next((edge for edge in EDGES if smaller <= edge), 0)
-    return Kind(board, gemm.dtype.value, gemm.batch > 1, edge)
+def measured_kind(board: str, operator: Operator) -> Kind:
+    """The kind of an operator on a board."""
+    if isinstance(operator, Gemm):
+        smaller = min(operator.m, operator.n)
+        edge = next((edge for edge in EDGES if smaller <= edge), 0)
+        return Kind(board, "product", operator.dtype.value, operator.batch > 1, edge)
+    kind = operator.op if isinstance(operator, Convolution | Attention) else operator.kind
+    return Kind(board, kind, operator.dtype.value, batched=False, smaller_extent=0)
 
 
-def cores_of(dtype: Dtype) -> Cores:
-    """The cores that multiply a type in all but a few kernels."""
-    return "cuda" if dtype is Dtype.FP32 else "tensor"
+def family_of(operator: Operator) -> Family:
+    """The family of an operator, whose errors have the same causes."""
+    match operator:
+        case Gemm():
+            return "product"
+        case Convolution():
+            return "convolution"
+        case Attention():
+            return "attention"
+    return "vector"
 
 
 def duration_of(kernel_time_us: float) -> Duration:
@@ -167,14 +241,48 @@ def duration_of(kernel_time_us: float) -> Duration:
     return "short" if kernel_time_us < SHORT_US else "long"
 
 
-def _within(ranges: Sequence[MeasuredRange], gemm: Gemm) -> bool:
-    """Whether ranges together reach from fewer to more operations than a GEMM has, and in bytes."""
-    flops = min(one.flops[0] for one in ranges), max(one.flops[1] for one in ranges)
-    size = min(one.bytes[0] for one in ranges), max(one.bytes[1] for one in ranges)
-    return flops[0] <= gemm.flops <= flops[1] and size[0] <= gemm.size_bytes <= size[1]
+Bounds = tuple[float | None, float | None]
 
 
-def _range_of(ranges: Sequence[ErrorRange], cores: Cores, duration: Duration) -> tuple[float, float] | None:
-    """The errors of a group, or of the one that is most like it; the prediction itself is among them."""
-    alike = sorted(ranges, key=lambda one: (one.cores != cores, one.duration != duration))
-    return (min(alike[0].low, 0.0), max(alike[0].high, 0.0)) if alike else None
+def quotient_interval(ratio: float, over: tuple[float, float, float], under: tuple[float, float, float]) -> Bounds:
+    """Interval of a ratio of two predicted times, whose errors are independent.
+
+    Errors of products do not cancel between two architectures: of pairs of V100 and A100, 80 to 96 % are inside.
+
+    >>> low, high = quotient_interval(2.0, (8.0, 10.0, 12.5), (4.0, 5.0, 6.25))
+    >>> f"{low:.3f} to {high:.3f}"
+    '1.459 to 2.742'
+
+    Args:
+        ratio: predicted.
+        over: 10th percentile, prediction and 90th percentile of the time above the line.
+        under: those of the time below the line.
+    """
+    (over_low, over_time, over_high), (under_low, under_time, under_high) = over, under
+    low = math.hypot(math.log(over_time / over_low), math.log(under_high / under_time))
+    high = math.hypot(math.log(over_high / over_time), math.log(under_time / under_low))
+    return ratio * math.exp(-low), ratio * math.exp(high)
+
+
+def variant_interval(ratio: float) -> tuple[float, float]:
+    """Interval of a ratio of the times of one workload on two variants of a board.
+
+    What is wrong with a prediction is wrong with both: the ratio is far firmer than either time.
+
+    >>> low, high = variant_interval(0.5)
+    >>> f"{low:.3f} to {high:.3f}"
+    '0.406 to 0.616'
+    """
+    half = math.hypot(RATIO_LEAST, RATIO_SHARE * math.log(ratio))
+    return ratio * math.exp(-half), ratio * math.exp(half)
+
+
+def _within(ranges: Sequence[MeasuredRange], operator: Operator) -> bool:
+    """Whether ranges together reach from fewer to more operations than an operator has, and in bytes."""
+    return all(
+        min(span[0] for span in spans) <= value <= max(span[1] for span in spans)
+        for spans, value in (
+            ([one.flops for one in ranges], operator.flops),
+            ([one.bytes for one in ranges], operator.size_bytes),
+        )
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import Annotated
 
@@ -53,3 +54,12 @@ def _quoted(value: object) -> object:
 
 
 Version = Annotated[str, BeforeValidator(_quoted), Field(description="quoted: YAML reads 1.10 as 1.1")]
+
+
+def record_key(name: str) -> str:
+    """The name of a framework with its version, or of another program, as a key of a record.
+
+    >>> record_key("pytorch-21.03-py3")
+    'pytorch_21_03_py3'
+    """
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")

@@ -15,10 +15,9 @@ from typing import Any
 
 from pydantic import Field
 
-from gpusim.host.host import record_key
 from gpusim.host.timing_methods import Harness
 from gpusim.numbers.formats import Dtype
-from gpusim.record import Microseconds, Record
+from gpusim.record import Microseconds, Record, record_key
 from gpusim.specs import Spec
 from gpusim.specs.folders import first_file, search_folders
 from gpusim.specs.records import Stated, stated

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import Field
 
-from gpusim.record import Microseconds, Record
+from gpusim.record import Microseconds, Record, record_key
 
 Factor = Annotated[float, Field(ge=0.01, le=100)]
 LongMicroseconds = Annotated[float, Field(ge=0, le=1e6)]
@@ -132,12 +131,3 @@ class Host(Record):
             case "stream":
                 return max(self.stream_interval_us, self.library_interval_us)
         return self.method_overhead_us[method]
-
-
-def record_key(name: str) -> str:
-    """The name of a framework with its version, or of another program, as a key of a record.
-
-    >>> record_key("pytorch-21.03-py3")
-    'pytorch_21_03_py3'
-    """
-    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")

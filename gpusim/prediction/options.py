@@ -28,6 +28,9 @@ class Options:
     """``cuda`` or ``tensor`` cores; None takes whichever the ranking puts first."""
     operands: str = "random"
     """``random``, ``positive`` or ``zeros``: what the operands hold. It changes energy, and through it the clock."""
+    source: str = ""
+    """Who measures the runs that the interval is for, as measured tables name it: a source that a fit has seen is known
+    better. It changes the interval alone."""
     limits: bool = True
     """Whether to find what would help, by further simulations; without them a bottleneck is the busiest resource."""
 

@@ -92,8 +92,8 @@ class KernelTiming:
     time_us_p90: float | None
     """A tenth are longer."""
     evidence: Evidence
-    """``validated``: measured runs of the same board, data type and kind of operator surround this one;
-    ``interpolated``: those of the architecture do; ``extrapolated``: none do (:mod:`gpusim.confidence`)."""
+    """``validated``: runs that the same source measured of the same board, data type and kind of operator surround this
+    one; ``interpolated``: those of the architecture do; ``extrapolated``: none do (:mod:`gpusim.confidence`)."""
     kernel_time_us: float
     """What a profiler calls the duration; several kernels (split-K and its reduction) include the gap."""
     launch_overhead_us: float

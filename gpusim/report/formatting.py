@@ -31,12 +31,21 @@ def energy_text(energy_mj: float) -> str:
 def interval_text(low_us: float | None, high_us: float | None, evidence: str | None) -> str:
     """The interval of a prediction with its evidence; empty where none is stated.
 
-    >>> interval_text(9.5, 12.0, "validated"), interval_text(None, None, None)
-    ('9.500 us to 12.00 us, validated', '')
+    >>> interval_text(9.5, 12.0, "validated"), interval_text(9.5, 12.0, None), interval_text(None, None, None)
+    ('9.500 us to 12.00 us, validated', '9.500 us to 12.00 us', '')
     """
     if low_us is None or high_us is None:
         return ""
-    return f"{time_text(low_us)} to {time_text(high_us)}, {evidence}"
+    return f"{time_text(low_us)} to {time_text(high_us)}" + (f", {evidence}" if evidence else "")
+
+
+def ratio_text(ratio: float, low: float | None, high: float | None) -> str:
+    """A ratio with its interval, where one is stated.
+
+    >>> ratio_text(2.04, 1.81, 2.3), ratio_text(2.04, None, None)
+    ('2.04 (1.81 to 2.30)', '2.04')
+    """
+    return f"{ratio:.2f}" if low is None or high is None else f"{ratio:.2f} ({low:.2f} to {high:.2f})"
 
 
 def bytes_text(size_bytes: float) -> str:

@@ -26,7 +26,7 @@ def model_table(result: ModelResult) -> TextTable:
     step = result.step
     rows = (
         ("step", f"{time_text(step.step_us)}, {step.kernels:.0f} kernels"),
-        ("8 in 10 runs", "not stated: errors of the kernels of a step are not known to be independent"),
+        ("8 in 10 runs", f"{time_text(result.step_us_p10)} to {time_text(result.step_us_p90)}"),
         ("throughput", f"{result.throughput:.4g} {result.unit}"),
         ("rate", f"{step.tflops:.2f} TFLOP/s, {_tensor_cores(result)}"),
         ("time breakdown", shares_text(step.time_shares())),

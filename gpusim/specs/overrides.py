@@ -74,6 +74,9 @@ def with_overrides(spec: Spec, overrides: Mapping[str, object], *, retuned: bool
         split_k_search=library.split_k_search,
         tuned_for=None if retuned or gpu == spec.gpu else shipped.tuned_for or spec.gpu,
     )
+    confidence = spec.system.confidence
+    if confidence and gpu != spec.gpu:
+        confidence = confidence.model_copy(update={"variant": True})
     decided_by = spec.decided_by
     if CATALOGUES in overrides:
         try:
@@ -93,7 +96,7 @@ def with_overrides(spec: Spec, overrides: Mapping[str, object], *, retuned: bool
         decided_by = (*decided_by, *((path, read_yaml(path).sha256) for path in catalogues))
     return replace(
         spec,
-        system=System(gpu, found, host, spec.system.confidence if gpu == spec.gpu else None),
+        system=System(gpu, found, host, confidence),
         library_record=library,
         provenance=types.MappingProxyType({**spec.provenance, **_origins(overrides)}),
         decided_by=decided_by,

@@ -17,6 +17,7 @@ from gpusim.prediction.results import json_ready
 from gpusim.prediction.timing import Simulate
 from gpusim.sim.simulate import simulate
 from gpusim.step.group import GpuGroup
+from gpusim.step.interval import step_interval
 from gpusim.step.options import StepOptions
 from gpusim.step.pipeline import pipeline_memory_bytes, predict_pipeline
 from gpusim.step.predict import predict_step
@@ -57,6 +58,10 @@ class ModelResult:
     policy: Policy
     options: StepOptions
     step: Step
+    step_us_p10: float
+    """A tenth of measured runs of the step are shorter."""
+    step_us_p90: float
+    """A tenth are longer."""
     memory_gib: float
     """Device memory at the peak."""
     fits: bool
@@ -104,7 +109,11 @@ class ModelResult:
             "accumulation": self.options.accumulation,
             "sizes": dict(self.graph.sizes),
             "step_ms": self.step_ms,
+            "step_ms_p10": self.step_us_p10 * 1e-3,
+            "step_ms_p90": self.step_us_p90 * 1e-3,
             "throughput": self.throughput,
+            "throughput_p10": self.throughput * self.step.step_us / self.step_us_p90,
+            "throughput_p90": self.throughput * self.step.step_us / self.step_us_p10,
             "unit": self.unit,
             "memory_gib": self.memory_gib,
             "fits": self.fits,
@@ -176,7 +185,17 @@ def predict_model(
     memory = Footprint(system.gpu, needed_bytes)
     gpus, replicas = (group.gpus, group.replicas) if group else (1, 1)
     return ModelResult(
-        graph, policy, options, step, memory.needed_gib, memory.fits, gpus, replicas, saves_bytes, as_graph_us
+        graph,
+        policy,
+        options,
+        step,
+        *step_interval(system, step, options.framework),
+        memory.needed_gib,
+        memory.fits,
+        gpus,
+        replicas,
+        saves_bytes,
+        as_graph_us,
     )
 
 

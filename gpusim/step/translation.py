@@ -21,6 +21,7 @@ from gpusim.models.policy import Pass, Policy, PolicyError
 from gpusim.models.task import Task
 from gpusim.prediction.timing import Simulate
 from gpusim.sim.simulate import simulate
+from gpusim.step.interval import step_interval
 from gpusim.step.model import Footprint, ModelResult
 from gpusim.step.options import StepOptions
 from gpusim.step.predict import predict_step
@@ -74,7 +75,9 @@ def predict_translation(
         steps.append((sample.times, step))
         needed_bytes = max(needed_bytes, memory_bytes(tasks))
     memory = Footprint(system.gpu, needed_bytes)
-    return ModelResult(graph, policy, options, added(steps), memory.needed_gib, memory.fits)
+    step = added(steps)
+    interval = step_interval(system, step, options.framework)
+    return ModelResult(graph, policy, options, step, *interval, memory.needed_gib, memory.fits)
 
 
 def translation_footprint(system: System, model: Model, sizes: Mapping[str, int], policy: Policy) -> Footprint:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from gpusim.confidence import Evidence, quotient_interval
 from gpusim.execution.cases import Case, OperatorWorkload, Predictable
 from gpusim.execution.models import ModelWorkload
 from gpusim.prediction.results import Result
@@ -18,6 +19,15 @@ from gpusim.step.model import ModelResult
 
 Workload = OperatorWorkload | ModelWorkload
 Predicted = Result | ModelResult
+
+
+class Interval(NamedTuple):
+    """What eight in ten measured runs fall into."""
+
+    low_us: float | None
+    high_us: float | None
+    evidence: Evidence | None
+    """What surrounds an operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +82,20 @@ def step_of(result: Predicted) -> str:
     return "" if isinstance(result, Result) else step_of_each_title(result)
 
 
-def interval_of(result: Predicted) -> tuple[float | None, float | None, str | None]:
-    """Interval that eight in ten runs fall into [us], and its evidence.
-
-    None for a step: the errors of its kernels are not known to be independent.
-    """
+def interval_of(result: Predicted) -> Interval:
+    """Interval that eight in ten runs fall into [us]; ``bound`` has none, and a step names no evidence."""
     if isinstance(result, Result):
-        return result.timing.time_us_p10, result.timing.time_us_p90, result.timing.evidence
-    return None, None, None
+        return Interval(result.timing.time_us_p10, result.timing.time_us_p90, result.timing.evidence)
+    return Interval(result.step_us_p10, result.step_us_p90, None)
+
+
+def ratio_interval(over: Predicted, under: Predicted) -> tuple[float | None, float | None]:
+    """Interval of the ratio of two predicted times; None where one has none."""
+    bounds = [(one.low_us, total_us(of), one.high_us) for of in (over, under) for one in [interval_of(of)]]
+    (over_low, over_us, over_high), (under_low, under_us, under_high) = bounds
+    if over_low is None or over_high is None or under_low is None or under_high is None:
+        return None, None
+    return quotient_interval(over_us / under_us, (over_low, over_us, over_high), (under_low, under_us, under_high))
 
 
 @cache

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpusim.host.host import record_key
+from gpusim.record import record_key
 from gpusim.studies.calibration.heuristic_bias import probabilities
 from gpusim.studies.calibration.linear_model import LinearModel, Mask, Places
 from gpusim.studies.calibration.observations import GROUP_KINDS, GroupKind, groups, shape_folds

@@ -1,99 +1,125 @@
-"""What a calibration tells predictions of their errors: quantiles by group of rows that it left out, and what ran.
+"""What a calibration tells predictions of their errors: quantiles by group of rows that no fit saw, and what ran.
 
 Readings that are mostly host time are passed over: they say little of a kernel.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from gpusim.confidence import (
-    DURATIONS,
     LEAST_ROWS,
     Confidence,
-    Cores,
     ErrorRange,
+    Group,
     Kind,
     MeasuredRange,
-    cores_of,
-    duration_of,
-    kind_of,
+    groups_of,
+    measured_kind,
 )
+from gpusim.record import record_key
 from gpusim.studies.calibration.fit import Calibration
-from gpusim.studies.calibration.linear_model import Mask
-from gpusim.studies.calibration.observations import Observation, groups
-from gpusim.studies.calibration.search import FloatArray
+from gpusim.studies.calibration.observations import Observation
+from gpusim.studies.validation.prediction import Scored
+from gpusim.workloads.operators import Operator
 
 TAILS = (0.1, 0.9)
 """Quantiles: eight in ten rows are between them."""
-PRIOR_ROWS = 20
-"""Rows that the quantiles of the whole architecture count as in those of a group."""
+LEAST_GROUP_ROWS = 20
+"""Rows of a group with quantiles of its own: two on either side of them."""
 LEAST_KERNEL_SHARE = 0.5
 """Fraction of a reading that the kernel has to take for the error to count as the kernel's."""
 
 
+@dataclass(frozen=True, slots=True)
+class RowError:
+    """A measured row and how far its prediction was off."""
+
+    board: str
+    operator: Operator
+    source: str
+    kernel_us: float
+    reading_us: float
+    log_ratio: float
+    """Logarithm of measured over predicted time."""
+
+
 def confidence_of(
-    board_names: Mapping[str, str], observed: Sequence[Observation], found: Calibration, fit: str
+    board_names: Mapping[str, str],
+    observed: Sequence[Observation],
+    found: Calibration,
+    unfitted: Sequence[Scored],
+    fit: str,
 ) -> Confidence:
     """What predictions with the fitted values need.
 
     Args:
         board_names: names of the boards' specs by those in tables.
+        unfitted: rows of other operators.
         fit: the command, its date and its data.
     """
-    kernel_us = np.exp(found.kernel_log_times)
-    reading_us = np.exp(found.after) * np.array([item.row.time_us for item in observed])
-    kept = kernel_us >= LEAST_KERNEL_SHARE * reading_us
-    group_of = np.array([_label(item, one) for item, one in zip(observed, kernel_us.tolist(), strict=True)])
-    places, errors = _without_groups(observed, found)
+    rows = [*_held_out(board_names, observed, found), *_unfitted(board_names, unfitted)]
     return Confidence(
         fit=fit,
-        rows_left_out=tuple(_ranges(-found.held_out[kept], group_of[kept])),
-        groups_left_out=tuple(_ranges(-errors[kept[places]], group_of[places][kept[places]])),
-        measured=tuple(_measured(board_names, observed)),
+        errors=tuple(_errors([row for row in rows if row.kernel_us >= LEAST_KERNEL_SHARE * row.reading_us])),
+        measured=tuple(_measured(rows)),
     )
 
 
-def _label(item: Observation, kernel_us: float) -> str:
-    return f"{cores_of(item.gemm.dtype)} {duration_of(kernel_us)}"
+def _held_out(
+    board_names: Mapping[str, str], observed: Sequence[Observation], found: Calibration
+) -> Iterator[RowError]:
+    """The products, each with the error of a fit without it."""
+    kernel_us = np.exp(found.kernel_log_times).tolist()
+    for item, one_us, after, held_out in zip(observed, kernel_us, found.after, found.held_out, strict=True):
+        row = item.row
+        reading_us = math.exp(after) * row.time_us
+        yield RowError(board_names[row.gpu], item.gemm, row.source, one_us, reading_us, -float(held_out))
 
 
-def _without_groups(observed: Sequence[Observation], found: Calibration) -> tuple[Mask, FloatArray]:
-    """The places of rows by fits without their source or their board, and their errors; a row may be there twice."""
-    places, errors = [np.zeros(0, dtype=np.intp)], [np.zeros(0)]
-    for one in found.left_out:
-        if one.errors is not None:
-            places.append(np.flatnonzero(groups(observed, one.kind)[one.name]))
-            errors.append(one.errors)
-    return np.concatenate(places), np.concatenate(errors)
+def _unfitted(board_names: Mapping[str, str], scored: Sequence[Scored]) -> Iterator[RowError]:
+    """The other operators."""
+    for one in scored:
+        row, kernel_us = one.row, one.result.kernel_time_us
+        assert row.operator is not None  # a row without an operator has no prediction
+        log_ratio = math.log(row.time_us / one.predicted_us)
+        yield RowError(board_names[row.gpu], row.operator, row.source, kernel_us, one.predicted_us, log_ratio)
 
 
-def _ranges(log_ratios: FloatArray, labels: np.ndarray[tuple[int], np.dtype[np.str_]]) -> Iterator[ErrorRange]:
-    """Quantiles of each group, drawn towards those of all rows."""
-    if not len(log_ratios):
-        return
-    whole = np.quantile(log_ratios, TAILS)
-    names: tuple[Cores, ...] = ("cuda", "tensor")
-    for cores in names:
-        for duration in DURATIONS:
-            own = log_ratios[labels == f"{cores} {duration}"]
-            if len(own):
-                drawn = (len(own) * np.quantile(own, TAILS) + PRIOR_ROWS * whole) / (len(own) + PRIOR_ROWS)
-                low, high = (round(float(one), 4) for one in drawn)
-                yield ErrorRange(cores=cores, duration=duration, rows=len(own), low=low, high=high)
+def _errors(rows: Sequence[RowError]) -> Iterator[ErrorRange]:
+    """Quantiles of each group of rows.
+
+    They are those of split conformal prediction: of the next row of a group of n, each tail holds a tenth if it begins
+    at the (n + 1)/10-th row.
+    """
+    members: dict[Group, list[float]] = {}
+    for row in rows:
+        for group in groups_of(row.board, row.operator, row.kernel_us):
+            members.setdefault(group, []).append(row.log_ratio)
+    for group, errors in sorted(members.items()):
+        if len(errors) < LEAST_GROUP_ROWS:
+            continue
+        low, high = np.quantile(errors, TAILS, method="weibull").round(4).tolist()
+        yield ErrorRange(**group._asdict(), rows=len(errors), low=low, high=high)
 
 
-def _measured(board_names: Mapping[str, str], observed: Sequence[Observation]) -> Iterator[MeasuredRange]:
-    """Ranges of each kind of GEMM, by boards and kinds in order."""
-    of_kind: dict[Kind, list[Observation]] = {}
-    for item in observed:
-        of_kind.setdefault(kind_of(board_names[item.row.gpu], item.gemm), []).append(item)
+def _measured(rows: Sequence[RowError]) -> Iterator[MeasuredRange]:
+    """Ranges of each kind of operator, by boards and kinds in order."""
+    of_kind: dict[Kind, list[RowError]] = {}
+    for row in rows:
+        of_kind.setdefault(measured_kind(row.board, row.operator), []).append(row)
     for kind, items in sorted(of_kind.items()):
         if len(items) < LEAST_ROWS:
             continue
-        flops, size = [float(item.gemm.flops) for item in items], [item.gemm.size_bytes for item in items]
+        flops, size = [float(one.operator.flops) for one in items], [float(one.operator.size_bytes) for one in items]
         yield MeasuredRange(
-            **kind._asdict(), rows=len(items), flops=(min(flops), max(flops)), bytes=(min(size), max(size))
+            **kind._asdict(),
+            rows=len(items),
+            sources=tuple(sorted({record_key(one.source) for one in items})),
+            flops=(min(flops), max(flops)),
+            bytes=(min(size), max(size)),
         )

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpusim.evidence.measured import MeasuredRow
-from gpusim.host.host import record_key
 from gpusim.lowering.pages import usable_l2_bytes
 from gpusim.prediction.options import Options
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
+from gpusim.record import record_key
 from gpusim.studies.calibration.parameters import FittedBoard, SourceTiming
 from gpusim.studies.calibration.search import FloatArray
 from gpusim.workloads.gemm import Gemm

@@ -16,6 +16,7 @@ from gpusim.studies.calibration.assessment import LeftOut
 from gpusim.studies.calibration.fit import Calibration
 from gpusim.studies.calibration.observations import GROUP_KINDS, Observation
 from gpusim.studies.calibration.search import FloatArray
+from gpusim.studies.validation.prediction import Scored
 
 MIN_BIAS = 0.02
 """Smaller moves of a weight are left out of a spec: a feature spans a few units, and the estimates are not as sure."""
@@ -47,6 +48,8 @@ class CalibrationReport:
     setting: CalibrationSetting
     calibration: Calibration
     observed: tuple[Observation, ...]
+    unfitted: tuple[Scored, ...]
+    """Rows of other operators, which take part in no fit, predicted with the fitted values."""
     sampled_rows: int
     """Number of rows that physical values were fitted to."""
     left_out: Mapping[str, int]
@@ -107,6 +110,7 @@ class CalibrationReport:
             "arch": self.setting.arch.stem,
             "rows": len(self.observed),
             "sampled_rows": self.sampled_rows,
+            "unfitted_rows": len(self.unfitted),
             "left_out": dict(self.left_out),
             "tables": dict(self.tables_sha256),
             "parameters": [

@@ -149,7 +149,7 @@ class RowKernels:
         """The system of each row with trial values, and the kernels and the bias of its library."""
         values = self.values(theta)
         boards = {
-            (name, library): _with_library(board.with_values(values).system, library, bias.get(library, bias[None]))
+            (name, library): with_library(board.with_values(values).system, library, bias)
             for name, board in self._boards.items()
             for library in {self._library(item) for item in self.items}
         }
@@ -165,10 +165,10 @@ def bias_of(system: System) -> BiasValues:
     return {**weights, "gemv_kernel_bonus": bias.gemv_kernel_bonus}
 
 
-def _with_library(system: System, cuda: int | None, bias: BiasValues) -> System:
-    """A system with the kernels of a version of CUDA, the newest if None, and a bias."""
+def with_library(system: System, cuda: int | None, bias: LibraryBias) -> System:
+    """A system with the kernels and the bias of the library of a version of CUDA, the newest if None."""
     library = system.library if cuda is None else system.library.as_of(cuda)
-    return replace(system, library=library).with_values(_bias_values(bias))
+    return replace(system, library=library).with_values(_bias_values(bias.get(cuda, bias[None])))
 
 
 def _bias_values(bias: BiasValues) -> Values:

@@ -16,9 +16,9 @@ from gpusim.evidence.sources import MeasuredSystem, measured_system, stated_over
 from gpusim.execution.journal import Journal
 from gpusim.execution.service import Service
 from gpusim.execution.store import remembering
-from gpusim.host.host import record_key
 from gpusim.prediction.selection import usable_kernels
 from gpusim.progress import Progress, no_progress
+from gpusim.record import record_key
 from gpusim.specs import spec_file
 from gpusim.specs.folders import search_folders
 from gpusim.specs.inheritance import chain
@@ -34,6 +34,7 @@ from gpusim.studies.calibration.row_candidates import MOST_TIMED, records
 from gpusim.studies.calibration.search import Log
 from gpusim.studies.calibration.spec_writer import write_spec
 from gpusim.studies.calibration.timer import FittedBoards, Timer
+from gpusim.studies.calibration.unfitted import predict_unfitted
 
 WORTH_COMPILING = 1000
 """Derivatives by rows and values, and candidates, from which on the simulator is compiled: half a minute once on a
@@ -121,11 +122,12 @@ def calibrate(
         timer = Timer(boards, executor, journal, progress)
         replaced = _replaced(out, specs, arch_path)
         outcome = Calibrator(boards, found, places, moving, timer, log, kernels).calibrate(replaced)
+    unfitted = predict_unfitted(rows, boards, outcome, service, progress)
     base = of_sources.files[0].path.stem if of_sources else None
     setting = CalibrationSetting(start, tuple(files), rows_per_table, seed, names, base)
     names_of_boards = {name: board.system.gpu.name for name, board in boards.items()}
     return CalibrationReport(
-        setting, outcome, tuple(found), len(places), left_out, tables, journal.resumed, names_of_boards
+        setting, outcome, tuple(found), unfitted, len(places), left_out, tables, journal.resumed, names_of_boards
     )
 
 

@@ -107,10 +107,10 @@ def moved_bias(found: BiasValues, start: BiasValues) -> Iterator[Moved]:
 def confidence_text(report: CalibrationReport, date: str) -> str:
     """What predictions with the fitted values need to state their intervals, as JSON with a line for each group."""
     fit = f"gpusim calibrate, {date}, data sha256 {report.data_sha256[:12]}"
-    found = confidence_of(report.board_names, report.observed, report.calibration, fit)
+    found = confidence_of(report.board_names, report.observed, report.calibration, report.unfitted, fit)
     lines = [f'  "fit": {json.dumps(found.fit)}']
-    for name in ("rows_left_out", "groups_left_out", "measured"):
-        parts = (f"    {json.dumps(one.model_dump())}" for one in getattr(found, name))
+    for name in ("errors", "measured"):
+        parts = (f"    {json.dumps(one.model_dump(exclude_defaults=True))}" for one in getattr(found, name))
         lines.append(f'  "{name}": [\n' + ",\n".join(parts) + "\n  ]")
     return "{\n" + ",\n".join(lines) + "\n}\n"
 

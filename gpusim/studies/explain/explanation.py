@@ -15,7 +15,17 @@ from gpusim.progress import Progress, no_progress
 from gpusim.studies.explain.advice import Advice, advice, proposals
 from gpusim.studies.explain.parts import Part, parts_of
 from gpusim.studies.explain.sensitivities import Sensitivity, improvements, sensitivities
-from gpusim.studies.workload import GpuVariant, Predicted, Workload, interval_of, step_of, total_us, without_limits
+from gpusim.studies.workload import (
+    GpuVariant,
+    Interval,
+    Predicted,
+    Workload,
+    interval_of,
+    ratio_interval,
+    step_of,
+    total_us,
+    without_limits,
+)
 from gpusim.workloads.operators import Operator
 
 
@@ -37,8 +47,8 @@ class Explained:
         return total_us(self.result)
 
     @property
-    def interval(self) -> tuple[float | None, float | None, str | None]:
-        """Interval that eight in ten runs fall into [us], and its evidence; None for steps."""
+    def interval(self) -> Interval:
+        """Interval that eight in ten runs fall into [us], and its evidence."""
         return interval_of(self.result)
 
     def as_dict(self) -> dict[str, Any]:
@@ -86,6 +96,12 @@ class Explanation:
         return self.of.parts
 
     @property
+    def speedup(self) -> tuple[float, float | None, float | None]:
+        """Speedup of the second GPU over the first, with its 80 % interval."""
+        assert self.to is not None
+        return self.total_us / self.to.total_us, *ratio_interval(self.of.result, self.to.result)
+
+    @property
     def differences(self) -> tuple[Difference, ...]:
         """Each part on both boards, the largest gain first; they add up to the difference of the times."""
         if self.to is None:
@@ -107,7 +123,7 @@ class Explanation:
         if self.to is not None:
             found["to"] = {
                 **self.to.as_dict(),
-                "speedup": self.total_us / self.to.total_us,
+                **dict(zip(("speedup", "speedup_p10", "speedup_p90"), self.speedup, strict=True)),
                 "differences": [asdict(one) for one in self.differences],
             }
         return {name: json_ready(value) for name, value in found.items()}

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from gpusim.confidence import variant_interval
 from gpusim.execution.cases import CaseResult
 from gpusim.execution.models import ModelWorkload
 from gpusim.specs.load import Spec
@@ -81,6 +82,9 @@ class Sensitivity:
     """Time predicted with the improved values [us]."""
     time_ratio: float
     """Ratio of that time to the time of the GPU as it is."""
+    time_ratio_p10: float
+    """With ``time_ratio_p90`` the 80 % interval of the ratio, which is firmer than that of either time."""
+    time_ratio_p90: float
 
 
 def improvements(workload: Workload, board: GpuVariant) -> list[Improvement]:
@@ -102,7 +106,8 @@ def sensitivities(
     for one, outcome in zip(improved, outcomes, strict=True):
         changed_us = total_us(outcome.or_raise())
         replaced = {key: value for key, value in one.board.overrides.items() if board.overrides.get(key) != value}
-        sensitivity = Sensitivity(one.resource, one.factor, replaced, changed_us, changed_us / whole_us)
+        ratio = changed_us / whole_us
+        sensitivity = Sensitivity(one.resource, one.factor, replaced, changed_us, ratio, *variant_interval(ratio))
         found.setdefault(one.resource, []).append(sensitivity)
     ordered = sorted(found.values(), key=lambda changes: (changes[-1].time_ratio, changes[0].resource))
     return tuple(change for changes in ordered for change in changes)

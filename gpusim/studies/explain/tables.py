@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from gpusim.prediction.results import Result
-from gpusim.report.formatting import interval_text, time_text
+from gpusim.report.formatting import interval_text, ratio_text, time_text
 from gpusim.report.limit_text import limit_text
 from gpusim.report.model_tables import step_title
 from gpusim.report.text_table import TextTable
 from gpusim.studies.explain.explanation import Explanation
 from gpusim.studies.explain.parts import meaning_of
-from gpusim.studies.explain.sensitivities import FACTORS
+from gpusim.studies.explain.sensitivities import FACTORS, Sensitivity
 
+DOUBLED = FACTORS[-1]
 LEAST_SHARE = 0.0005
 """Fraction of the time below which tables sum parts up. JSON has all."""
 
@@ -52,9 +53,9 @@ def differences_table(found: Explanation) -> TextTable:
     saved_us = found.total_us - found.to.total_us
     saved = f"{100 * saved_us / found.total_us:.1f}"
     rows.append(("all", time_text(found.total_us), time_text(found.to.total_us), _signed(saved_us), saved))
-    speedup = found.total_us / found.to.total_us
     interval = interval_text(*found.to.interval)
-    title = f"{found.to.arch} is {speedup:.2f} times as fast as {found.of.arch}: what makes up the difference"
+    speedup = ratio_text(*found.speedup)
+    title = f"{found.to.arch} is {speedup} times as fast as {found.of.arch}: what makes up the difference"
     if interval:
         title += f" (8 in 10 runs on {found.to.arch}: {interval})"
     headings = ("part", f">{found.of.arch}", f">{found.to.arch}", ">saved", f">% of {found.of.arch}")
@@ -63,15 +64,19 @@ def differences_table(found: Explanation) -> TextTable:
 
 def sensitivities_table(found: Explanation) -> TextTable:
     """The time with each resource better, over the time as it is."""
-    ratios: dict[str, dict[float, float]] = {}
+    changes: dict[str, dict[float, Sensitivity]] = {}
     for one in found.sensitivities:
-        ratios.setdefault(one.resource, {})[one.factor] = one.time_ratio
+        changes.setdefault(one.resource, {})[one.factor] = one
     rows = [
-        (name, *(f"{changes[factor]:.3f}" if factor in changes else "-" for factor in FACTORS))
-        for name, changes in ratios.items()
+        (
+            name,
+            *(f"{by[factor].time_ratio:.3f}" if factor in by else "-" for factor in FACTORS),
+            f"{by[DOUBLED].time_ratio_p10:.2f} to {by[DOUBLED].time_ratio_p90:.2f}" if DOUBLED in by else "-",
+        )
+        for name, by in changes.items()
     ]
     title = f"Relative time if one resource improves{_limit(found)}"
-    return TextTable(title, ("resource", ">10 % better", ">doubled"), tuple(rows))
+    return TextTable(title, ("resource", ">10 % better", ">doubled", "8 in 10 such boards"), tuple(rows))
 
 
 def _limit(found: Explanation) -> str:

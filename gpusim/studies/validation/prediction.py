@@ -188,7 +188,7 @@ def cases_of_rows(
         else:
             system = systems[row.gpu, row.cuda].system
             l2 = row.l2_of(usable_l2_bytes(system.gpu))
-            options = Options(detail=detail, l2=l2, load=row.load, operands=row.operands)
+            options = Options(detail=detail, l2=l2, load=row.load, operands=row.operands, source=row.source)
             cases[index] = Case(system, OperatorWorkload(row.operator, options))
     return cases, reasons
 
