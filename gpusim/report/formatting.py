@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpusim.experiment.key_units import short_text
+
 
 def time_text(time_us: float) -> str:
     """A duration with four digits in the unit that suits it.
@@ -37,6 +39,16 @@ def interval_text(low_us: float | None, high_us: float | None, evidence: str | N
     if low_us is None or high_us is None:
         return ""
     return f"{time_text(low_us)} to {time_text(high_us)}, {evidence}"
+
+
+def gpu_text(arch: str, overrides: Mapping[str, Any]) -> str:
+    """A GPU by name, with the values of its spec that were replaced.
+
+    >>> gpu_text("T4", {"sm.count": 80, "l2.capacity_mib": 8.0}), gpu_text("T4", {})
+    ('T4 (sm.count=80, l2.capacity_mib=8)', 'T4')
+    """
+    values = ", ".join(f"{key_path}={short_text(value)}" for key_path, value in overrides.items())
+    return f"{arch} ({values})" if values else arch
 
 
 def bytes_text(size_bytes: float) -> str:

@@ -74,7 +74,8 @@ def predict_translation(
         steps.append((sample.times, step))
         needed_bytes = max(needed_bytes, memory_bytes(tasks))
     memory = Footprint(system.gpu, needed_bytes)
-    return ModelResult(graph, policy, options, added(steps), memory.needed_gib, memory.fits)
+    overrides = dict(system.overrides)
+    return ModelResult(graph, policy, options, added(steps), memory.needed_gib, memory.fits, overrides=overrides)
 
 
 def translation_footprint(system: System, model: Model, sizes: Mapping[str, int], policy: Policy) -> Footprint:
