@@ -115,10 +115,20 @@ def case(
     check_names(arguments)
     given: dict[str, Any] = dict(arguments)
     of_gpu = {name: given.pop(name) for name in GpuArguments.__annotations__ if name in given}
-    of_options = {item.name: given.pop(item.name) for item in fields(Options) if item.name in given}
     system = system_of(arch, of_gpu)
+    return Case(system, workload_of(operator, **given))
+
+
+def workload_of(operator: Operator | None = None, **arguments: Any) -> OperatorWorkload:
+    """The operator and options that the arguments of :func:`predict`, but those of its GPU, describe.
+
+    Raises:
+        ArgumentError: An argument is unknown, missing or invalid.
+    """
+    check_names(arguments)
+    of_options = {item.name: arguments.pop(item.name) for item in fields(Options) if item.name in arguments}
     try:
-        return Case(system, OperatorWorkload(_operator(operator, given), Options(**of_options)))
+        return OperatorWorkload(_operator(operator, arguments), Options(**of_options))
     except ValueError as error:
         raise ArgumentError(str(error)) from None
 

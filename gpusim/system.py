@@ -22,6 +22,8 @@ class System:
     host: Host
     confidence: Confidence | None = None
     """None where no fit has tested these values. It decides no time."""
+    overrides: tuple[tuple[str, Any], ...] = ()
+    """Key paths and values that a user replaced in the spec, which results repeat. They decide no time."""
 
     @property
     def content_hash(self) -> str:

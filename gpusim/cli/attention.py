@@ -11,9 +11,9 @@ from gpusim.cli.console import emit_predictions, progress_bar, refuse_inconsiste
 from gpusim.cli.options import (
     AllowOomOption,
     ArchsOption,
-    FormatOption,
     JobsOption,
     NoCacheOption,
+    RowsFormatOption,
     SimulationOptions,
     SpecOptions,
     complete_dtype,
@@ -51,7 +51,7 @@ def attention(
     allow_oom: AllowOomOption = False,
     jobs: JobsOption = None,
     no_cache: NoCacheOption = False,
-    output: FormatOption = "table",
+    output: RowsFormatOption = "table",
 ) -> None:
     """Predict the time of fused attention, such as FlashAttention.
 

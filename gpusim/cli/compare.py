@@ -8,33 +8,38 @@ from typing import Annotated
 
 import typer
 
-from gpusim.cli.console import emit_result, progress_bar, refuse
+from gpusim.cli.console import emit_result, progress_bar, refuse, refuse_out_of_memory
 from gpusim.cli.model_options import FrameworkOptions, SharingOptions, WorkOptions
 from gpusim.cli.options import (
-    FormatOption,
+    AllowOomOption,
     JobsOption,
     NoCacheOption,
+    RowsFormatOption,
     SimulationOptions,
     SpecOptions,
+    complete_arch,
     service_of,
 )
 from gpusim.cli.workload_options import WORKLOADS, PrecisionOption, WorkloadArgument, variant_of, workload_of
 
 HELP = f"""Compare GPUs on an operator or on a step of a model.
 
-Prints for each GPU the time, the speedup over the first, the bottleneck, energy and memory, and with --prices the
-performance for the money. A GPU that cannot run it is listed with the reason.
+Prints for each GPU, the fastest first, the time, the speedup over that of --baseline, the bottleneck, energy and
+memory, and with --prices the performance for the money. A GPU that cannot run it, or that is not known, is listed with
+the reason.
 
 {WORKLOADS}
 
 PRICES is a CSV with the columns gpu and either per_hour or to_buy, or a YAML file with one of these words as its only
-key, above the prices by GPU. All are in one currency, here called dollar.
+key, above the prices by GPU. All are in one currency, here called dollar. A price that cannot be read, or one of a GPU
+that is not known, is left out, and a line says so.
 
 Examples: gpusim compare gemm:4096x4096x4096:fp16 --archs v100,a100,h100;
 gpusim compare bert_large --archs v100,a100 --precision amp-fp16 --batch 8 --seq-len 512;
 gpusim compare resnet50 --archs t4,a100 --mode inference --precision fp16 --batch 32 --prices prices.csv.
 
-Exit status 1: no GPU can run it.
+Exit status 1: a GPU that --archs names cannot run it, is not known, or has too little memory; with --archs all, every
+GPU. Exit status 2: no GPU that --archs names is known.
 """
 
 
@@ -48,13 +53,23 @@ def compare(
     archs: Annotated[
         str, typer.Option("--archs", metavar="all|GPU,GPU", help="GPUs, separated by commas, or all that there are.")
     ] = "all",
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline",
+            metavar="GPU",
+            help="GPU that speedups and values for the money are over. Default: the first of --archs that can run it.",
+            autocompletion=complete_arch,
+        ),
+    ] = None,
     prices: Annotated[
         Path | None, typer.Option("--prices", metavar="FILE", help="Prices of GPUs, CSV or YAML.")
     ] = None,
     precision: PrecisionOption = "",
+    allow_oom: AllowOomOption = False,
     jobs: JobsOption = None,
     no_cache: NoCacheOption = False,
-    output: FormatOption = "table",
+    output: RowsFormatOption = "table",
 ) -> None:
     """Compare GPUs on a workload."""
     from gpusim.studies.compare import compare_workload, comparison_tables
@@ -62,16 +77,21 @@ def compare(
 
     asked = workload_of(workload, simulation, work, how, sharing, precision)
     boards = [variant_of(one, spec) for one in _names(archs, spec)]
+    over = variant_of(baseline, spec) if baseline is not None else None
     stated = read_prices(prices, spec.arch_path or ()) if prices is not None else None
     with progress_bar("compare") as progress:
-        found = compare_workload(asked, boards, stated, service_of(jobs, no_cache=no_cache), progress)
-    emit_result(
-        output,
-        [{"workload": workload, **one.as_dict()} for one in found],
-        lambda: comparison_tables(found, workload, stated),
-    )
-    if all(one.time_us is None for one in found):
+        found = compare_workload(asked, boards, stated, service_of(jobs, no_cache=no_cache), progress, over)
+    objects = [{"workload": workload, **one.as_dict()} for one in found]
+    emit_result(output, objects, lambda: comparison_tables(found, workload, stated), lambda: objects)
+    ran = [one for one in found if one.time_us is not None]
+    if not ran:
         print("gpusim: no GPU can run it", file=sys.stderr)
+        raise typer.Exit(1)
+    if archs == "all" and any(one.fits for one in ran):
+        return  # all are those that can
+    refuse_out_of_memory([bool(one.fits) for one in ran], "workload", [one.arch for one in ran], allowed=allow_oom)
+    if len(ran) < len(found):
+        print(f"gpusim: {len(found) - len(ran)} of {len(found)} GPUs cannot run it", file=sys.stderr)
         raise typer.Exit(1)
 
 

@@ -177,23 +177,50 @@ def emit_tables(tables: Sequence[TextTable]) -> None:
         emit(table.show)
 
 
-def emit_result(output: str, value: object, tables: Callable[[], Sequence[TextTable]]) -> None:
-    """Print a result as ``--format`` says: the value as JSON, or its tables."""
+def emit_csv(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print rows as CSV: a column for each name in any of them, empty in rows that lack it."""
+    from gpusim.files.outputs import csv_text
+
+    names = dict.fromkeys(name for row in rows for name in row)
+    lines = [csv_text(names), *(csv_text(row.get(name) for name in names) for row in rows)]
+    emit(lambda: print("\n".join(lines)))
+
+
+def emit_result(
+    output: str,
+    value: object,
+    tables: Callable[[], Sequence[TextTable]],
+    rows: Callable[[], Sequence[Mapping[str, Any]]] = list,
+) -> None:
+    """Print a result as ``--format`` says: the value as JSON, its tables, or rows of CSV."""
     if output == "json":
         emit_json(value)
+    elif output == "csv":
+        emit_csv(rows())
     else:
         emit_tables(tables())
+
+
+def one_or_list(objects: Sequence[object]) -> object:
+    """JSON of the cases of a command: the object of a single case, a list of several."""
+    return objects[0] if len(objects) == 1 else objects
 
 
 def emit_predictions(
     output: str, results: Sequence[Result], values: Sequence[Mapping[str, Any]], *, explain: bool
 ) -> None:
-    """Print predictions, each with the values of its GPU that were replaced; one alone is not a list in JSON."""
+    """Print predictions, each with the values of its GPU that vary between them."""
     from gpusim.report.prediction_tables import predictions_tables
 
-    objects = [{**replaced, **result.as_dict()} for replaced, result in zip(values, results, strict=True)]
-    value = objects if len(objects) > 1 else objects[0]
-    emit_result(output, value, lambda: predictions_tables(results, values, explain=explain))
+    emit_result(
+        output,
+        one_or_list([{**varying, **result.as_dict()} for varying, result in zip(values, results, strict=True)]),
+        lambda: predictions_tables(results, values, explain=explain),
+        lambda: [
+            {**varying, **result.metrics(), "overrides": result.overrides}
+            for varying, result in zip(values, results, strict=True)
+        ],
+    )
 
 
 @contextmanager
@@ -281,13 +308,23 @@ def report_inconsistent(count: int, total: int) -> None:
         print(f"gpusim: {which} a bound of the same GPU (see the notes); do not use it", file=sys.stderr)
 
 
-def refuse_out_of_memory(fits: Sequence[bool], what: str, *, allowed: bool) -> None:
-    """End with status 1 where an operator that was not meant to be so large does not fit."""
+def refuse_out_of_memory(fits: Sequence[bool], what: str, gpus: Sequence[str] = (), *, allowed: bool) -> None:
+    """End with status 1 where what was asked for does not fit, and was not meant to be so large.
+
+    Args:
+        gpus: Names of the GPUs, which the message lists; without them it counts.
+    """
     oversize = len(fits) - sum(fits)
-    if oversize and not allowed:
+    if not oversize or allowed:
+        return
+    if gpus:
+        names = dict.fromkeys(name for name, fitting in zip(gpus, fits, strict=True) if not fitting)
+        problem = f"the {what} does not fit into the memory of {', '.join(names)}"
+    else:
         which = f"{oversize} of {len(fits)} {what}s" if len(fits) > 1 else f"the {what}"
-        print(f"gpusim: {which} would not fit into the GPU's memory; --allow-oom accepts that", file=sys.stderr)
-        raise typer.Exit(1)
+        problem = f"{which} would not fit into the GPU's memory"
+    print(f"gpusim: {problem}; --allow-oom accepts that", file=sys.stderr)
+    raise typer.Exit(1)
 
 
 def refuse_inconsistent(count: int, total: int) -> None:

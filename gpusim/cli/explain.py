@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from gpusim.cli.console import emit_result, progress_bar
+from gpusim.cli.console import emit_result, progress_bar, refuse_out_of_memory
 from gpusim.cli.model_options import FrameworkOptions, SharingOptions, WorkOptions
 from gpusim.cli.options import (
+    AllowOomOption,
     ArchOption,
-    FormatOption,
     JobsOption,
     NoCacheOption,
+    RowsFormatOption,
     SimulationOptions,
     SpecOptions,
     complete_arch,
@@ -26,7 +26,7 @@ HELP = f"""Explain where the time of an operator or of a step of a model goes, a
 
 Prints the parts of the time, which add up to it; the time with each resource of the GPU 10 % better and twice as
 good; and changes of the workload that make it faster. Every time is predicted. With --to, the parts on another GPU
-too, and which of them make up the speedup; --set changes the GPU of --arch only.
+too, and which of them make up the speedup; --set changes the GPU of --arch only. CSV has the parts of the time.
 
 {WORKLOADS}
 
@@ -34,7 +34,7 @@ Examples: gpusim explain gemm:16x11008x4096:fp16 --arch t4;
 gpusim explain gemm:4096x4096x4096:fp16 --arch v100 --to a100;
 gpusim explain bert_base --arch a100 --mode inference --precision fp16 --batch 8 --seq-len 128 --parts-only.
 
-Exit status 1: the workload does not fit into device memory.
+Exit status 1: the workload does not fit into the device memory of a GPU.
 """
 
 
@@ -54,13 +54,14 @@ def explain(
     parts_only: Annotated[
         bool, typer.Option("--parts-only", help="Skip sensitivities and advice: one prediction instead of dozens.")
     ] = False,
+    allow_oom: AllowOomOption = False,
     jobs: JobsOption = None,
     no_cache: NoCacheOption = False,
-    output: FormatOption = "table",
+    output: RowsFormatOption = "table",
 ) -> None:
     """Explain a workload."""
     from gpusim.studies.explain.explanation import explain_workload
-    from gpusim.studies.explain.tables import explanation_tables
+    from gpusim.studies.explain.tables import explanation_rows, explanation_tables
 
     asked = workload_of(workload, simulation, work, how, sharing, precision)
     board = variant_of(arch, spec)
@@ -68,8 +69,11 @@ def explain(
     service = service_of(jobs, no_cache=no_cache)
     with progress_bar("explain") as progress:
         found = explain_workload(asked, board, other, only_parts=parts_only, service=service, progress=progress)
-    emit_result(output, {"workload": workload, **found.as_dict()}, lambda: explanation_tables(found, workload))
-    oversize = [one.arch for one in (found.of, found.to) if one is not None and not one.result.fits]
-    if oversize:
-        print(f"gpusim: the workload does not fit into the memory of {', '.join(oversize)}", file=sys.stderr)
-        raise typer.Exit(1)
+    emit_result(
+        output,
+        {"workload": workload, **found.as_dict()},
+        lambda: explanation_tables(found, workload),
+        lambda: explanation_rows(found, workload),
+    )
+    on = [one for one in (found.of, found.to) if one is not None]
+    refuse_out_of_memory([one.result.fits for one in on], "workload", [one.arch for one in on], allowed=allow_oom)

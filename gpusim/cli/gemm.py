@@ -10,10 +10,10 @@ from gpusim.cli.console import emit_predictions, progress_bar, refuse_inconsiste
 from gpusim.cli.options import (
     AllowOomOption,
     ArchsOption,
-    FormatOption,
     JobsOption,
     KernelOptions,
     NoCacheOption,
+    RowsFormatOption,
     SimulationOptions,
     SpecOptions,
     StorageOptions,
@@ -38,7 +38,7 @@ def gemm(
     allow_oom: AllowOomOption = False,
     jobs: JobsOption = None,
     no_cache: NoCacheOption = False,
-    output: FormatOption = "table",
+    output: RowsFormatOption = "table",
 ) -> None:
     """Predict the time of a matrix multiplication.
 

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpusim.cli.console import emit_result, progress_bar, refuse, refusing_file_errors, report_written
+from gpusim.cli.console import (
+    emit_result,
+    one_or_list,
+    progress_bar,
+    refuse,
+    refuse_out_of_memory,
+    refusing_file_errors,
+    report_written,
+)
 from gpusim.cli.model_options import (
     FrameworkOptions,
     PrecisionsOption,
@@ -20,11 +28,12 @@ from gpusim.cli.model_options import (
     refuse_contradictions,
 )
 from gpusim.cli.options import (
+    AllowOomOption,
     ArchPathOption,
     ArchsOption,
-    FormatOption,
     JobsOption,
     NoCacheOption,
+    RowsFormatOption,
     SetOption,
     overrides_of,
     service_of,
@@ -32,6 +41,8 @@ from gpusim.cli.options import (
 
 if TYPE_CHECKING:
     from gpusim.execution.models import ModelWorkload
+    from gpusim.report.text_table import TextTable
+    from gpusim.step.decoding import Generation
     from gpusim.step.model import Footprint, ModelResult
 
 
@@ -48,16 +59,19 @@ def model(
         Path | None, typer.Option("--timeline", help="Write a timeline of the step, for ui.perfetto.dev.")
     ] = None,
     overrides: SetOption = None,
+    allow_oom: AllowOomOption = False,
     jobs: JobsOption = None,
     no_cache: NoCacheOption = False,
     arch_path: ArchPathOption = None,
-    output: FormatOption = "table",
+    output: RowsFormatOption = "table",
 ) -> None:
     """Predict a step of a whole model.
 
     Forward and backward pass and update, or inference: time, throughput, memory, and what limits it.
 
-    Exit status 1: the model does not fit into device memory. A line on standard error says so before the prediction,
+    Several GPUs or precisions give a comparison table, and in JSON a list.
+
+    Exit status 1: a step does not fit into device memory. A line on standard error says so before the prediction,
     with the memory that each GPU needs and has.
     """
     from gpusim.api import load_system
@@ -92,16 +106,25 @@ def model(
         _report_footprints([(one.workload.prompt, one.workload.footprint(one.system)) for one in texts])
         with progress_bar("model") as progress:
             generations = [one.or_raise() for one in predict_all(texts, service, progress)]
-        emit_result(output, [one.as_dict() for one in generations], lambda: [generation_table(generations)])
-        _refuse_out_of_memory([one.tokens[-1] for one in generations])
+        _emit(output, generations, lambda: [generation_table(generations)])
+        _refuse_out_of_memory([one.tokens[-1] for one in generations], allowed=allow_oom)
         return
     _report_footprints([(case.workload, case.workload.footprint(case.system)) for case in cases])
     with progress_bar("model") as progress:
         results = [one.or_raise() for one in predict_all(cases, service, progress)]
     if timeline is not None:
         _write_timeline(timeline, results[0])
-    emit_result(output, [one.as_dict() for one in results], lambda: model_tables(results))
-    _refuse_out_of_memory(results)
+    _emit(output, results, lambda: model_tables(results))
+    _refuse_out_of_memory(results, allowed=allow_oom)
+
+
+def _emit(
+    output: str, results: Sequence[ModelResult] | Sequence[Generation], tables: Callable[[], Sequence[TextTable]]
+) -> None:
+    """Print steps; CSV has no lists of operators."""
+    objects = [one.as_dict() for one in results]
+    rows = [{name: value for name, value in one.items() if name != "operators"} for one in objects]
+    emit_result(output, one_or_list(objects), tables, lambda: rows)
 
 
 def _report_footprints(needs: Sequence[tuple[ModelWorkload, Footprint]]) -> None:
@@ -122,9 +145,5 @@ def _write_timeline(path: Path, result: ModelResult) -> None:
     report_written(path, "open it at ui.perfetto.dev")
 
 
-def _refuse_out_of_memory(results: Sequence[ModelResult]) -> None:
-    """End with status 1 where a step needs more memory than its GPU has."""
-    oversize = [one.step.arch for one in results if not one.fits]
-    if oversize:
-        print(f"gpusim: the step does not fit into the memory of {', '.join(oversize)}", file=sys.stderr)
-        raise typer.Exit(1)
+def _refuse_out_of_memory(results: Sequence[ModelResult], *, allowed: bool) -> None:
+    refuse_out_of_memory([one.fits for one in results], "step", [one.step.arch for one in results], allowed=allowed)

@@ -26,7 +26,10 @@ PrecisionsOption = Annotated[
 class WorkOptions:
     """What a step computes."""
 
-    mode: Annotated[Literal["train", "inference"], typer.Option(help="Training step or inference pass.")] = "train"
+    mode: Annotated[
+        Literal["train", "training", "inference"],
+        typer.Option(help="Training step or inference pass; training is another word for train."),
+    ] = "train"
     batch: Annotated[
         int | None, typer.Option(min=1, help="Batch size per GPU and pass. Default: as in the model file.")
     ] = None
@@ -43,6 +46,11 @@ class WorkOptions:
         ),
     ] = 0
     beam: Annotated[int | None, typer.Option(min=1, help="Beam width of a beam search.")] = None
+
+    @property
+    def trains(self) -> bool:
+        """Whether it is a training step."""
+        return self.mode != "inference"
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -99,7 +107,7 @@ class SharingOptions:
 
 def refuse_contradictions(work: WorkOptions, sharing: SharingOptions) -> None:
     """Refuse options that mean nothing beside others."""
-    if work.generate and work.mode == "train":
+    if work.generate and work.trains:
         refuse("--generate: tokens are generated in inference; give --mode inference")
     if work.accumulation > 1 and work.mode == "inference":
         refuse("--accumulation: counts the passes of an update, which inference has none of; give --batch")
@@ -117,7 +125,7 @@ def model_workload(
 
     version = how.version or version_in(known_container(how.container))
     policy = Policy(
-        mode=work.mode,
+        mode="train" if work.trains else "inference",
         precision=cast("Precision", precision),
         framework=how.framework,
         version=version,

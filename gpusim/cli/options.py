@@ -43,6 +43,10 @@ def complete_dtype(incomplete: str) -> list[str]:
 
 Format = Literal["table", "json"]
 FormatOption = Annotated[Format, typer.Option("--format", help="Output format.")]
+RowsFormatOption = Annotated[
+    Literal["table", "json", "csv"],
+    typer.Option("--format", help="Output format. CSV has a row per case, with lists and objects as JSON."),
+]
 ArchPathOption = Annotated[
     list[Path] | None,
     typer.Option("--arch-path", help="Folder of additional specs, searched first. May be repeated.", metavar="DIR"),

@@ -62,6 +62,7 @@ def result_of(
     used = _utilization(divided, limits, clock_limit(gpu, timed.sustained.clock_mhz))
     return Result(
         arch=gpu.name,
+        overrides=dict(system.overrides),
         detail=options.detail,
         operator=operator_columns(operator),
         conditions=Conditions(options.l2, options.load, options.operands),

@@ -23,6 +23,8 @@ NSIGHT_METRICS = (
     f"{TENSOR_CYCLES}.pct_of_peak_sustained_elapsed",
     "launch__waves_per_multiprocessor",
 )
+NOT_METRICS = ("overrides", "alternatives")
+"""Fields of a result that a row of an experiment lacks: its GPU has columns of its own for replaced values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +194,8 @@ class Result:
     """The prediction for one operator on one GPU."""
 
     arch: str
+    overrides: dict[str, Any]
+    """Values of the spec that were replaced, by key path."""
     detail: str
     operator: OperatorColumns
     conditions: Conditions
@@ -281,9 +285,10 @@ class Result:
         return {name: json_ready(value) for name, value in record.items()}
 
     def metrics(self) -> dict[str, Any]:
-        """A JSON-ready row: the fields of all parts but the alternatives, then the Nsight Compute metrics."""
+        """A JSON-ready row: the fields of all parts but those of NOT_METRICS, then the Nsight Compute metrics."""
         record = values_of(self) | self.nsight_metrics()
-        del record["alternatives"]
+        for name in NOT_METRICS:
+            del record[name]
         return {name: json_ready(value) for name, value in record.items()}
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpusim.experiment.key_units import short_text
+
 
 def time_text(time_us: float) -> str:
     """A duration with four digits in the unit that suits it.
@@ -46,6 +48,16 @@ def ratio_text(ratio: float, low: float | None, high: float | None) -> str:
     ('2.04 (1.81 to 2.30)', '2.04')
     """
     return f"{ratio:.2f}" if low is None or high is None else f"{ratio:.2f} ({low:.2f} to {high:.2f})"
+
+
+def gpu_text(arch: str, overrides: Mapping[str, Any]) -> str:
+    """A GPU by name, with the values of its spec that were replaced.
+
+    >>> gpu_text("T4", {"sm.count": 80, "l2.capacity_mib": 8.0}), gpu_text("T4", {})
+    ('T4 (sm.count=80, l2.capacity_mib=8)', 'T4')
+    """
+    values = ", ".join(f"{key_path}={short_text(value)}" for key_path, value in overrides.items())
+    return f"{arch} ({values})" if values else arch
 
 
 def bytes_text(size_bytes: float) -> str:

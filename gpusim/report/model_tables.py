@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gpusim.report.formatting import shares_text, time_text
+from gpusim.report.formatting import gpu_text, shares_text, time_text
 from gpusim.report.text_table import TextTable
 from gpusim.step.decoding import Generation
 from gpusim.step.model import ModelResult
@@ -45,7 +45,8 @@ def model_table(result: ModelResult) -> TextTable:
 
 def step_title(result: ModelResult) -> str:
     """The step that is predicted, and where."""
-    where = result.step.arch if result.gpus == 1 else f"{result.gpus} {result.step.arch}"
+    gpu = gpu_text(result.step.arch, result.overrides)
+    where = gpu if result.gpus == 1 else f"{result.gpus} {gpu}"
     return _title(result, f" in {result.policy.precision} on {where}")
 
 
@@ -113,7 +114,7 @@ def comparison_table(results: Sequence[ModelResult]) -> TextTable:
     first = results[0]
     rows = tuple(
         (
-            one.step.arch,
+            gpu_text(one.step.arch, one.overrides),
             one.policy.precision,
             str(one.graph.sizes["batch"]),
             time_text(one.step.step_us),
@@ -137,7 +138,7 @@ def generation_table(generations: Sequence[Generation]) -> TextTable:
     first = generations[0]
     rows = tuple(
         (
-            one.prompt.step.arch,
+            gpu_text(one.prompt.step.arch, one.prompt.overrides),
             one.prompt.policy.precision,
             time_text(1e3 * one.prompt.step_ms),
             time_text(1e3 * one.token_ms),

@@ -12,17 +12,19 @@ from gpusim.report.text_table import TextTable
 if TYPE_CHECKING:
     from gpusim.lowering.gemm.plan import GemmPlan
     from gpusim.numerics.study import Study
+    from gpusim.system import System
     from gpusim.workloads.gemm import Gemm
 
 SAMPLE_FIELDS = ("sampled_rows", "m", "sampled_columns", "n")
 
 
 def numerics_object(
-    arch: str, plan: GemmPlan, gemm: Gemm, study: Study, sources: Sequence[str], seed: int
+    system: System, plan: GemmPlan, gemm: Gemm, study: Study, sources: Sequence[str], seed: int
 ) -> dict[str, Any]:
     """A numerical study with the kernel that was executed and the operands it was executed on."""
     return {
-        "arch": arch,
+        "arch": system.gpu.name,
+        "overrides": dict(system.overrides),
         "m": gemm.m,
         "n": gemm.n,
         "k": gemm.k,

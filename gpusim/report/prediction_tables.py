@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpusim.experiment.key_units import heading, short_text
 from gpusim.prediction.selection import CORES
-from gpusim.report.formatting import bytes_text, grid_text, interval_text, shares_text, time_text
+from gpusim.report.formatting import bytes_text, gpu_text, grid_text, interval_text, shares_text, time_text
 from gpusim.report.limit_text import limit_text
 from gpusim.report.text_table import TextTable
 
@@ -69,7 +69,9 @@ def result_table(result: Result) -> TextTable:
         *(("note", note) for note in result.notes),
     ]
     how = f"({result.detail}, L2 {result.conditions.l2})"
-    title = f"{operator.shape} {operator.type_text} {operator.layout} on {result.arch} {how}"
+    title = (
+        f"{operator.shape} {operator.type_text} {operator.layout} on {gpu_text(result.arch, result.overrides)} {how}"
+    )
     return TextTable(title, ("metric", "value"), tuple(rows))
 
 
@@ -125,7 +127,13 @@ def comparison_table(results: Sequence[Result], values: Sequence[Mapping[str, An
     for result, of_gpu in zip(results, values, strict=True):
         operator = result.operator
         baseline = baselines.setdefault((operator.m, operator.n, operator.k), result)
-        cells = [result.arch, *map(short_text, of_gpu.values()), operator.shape, time_text(result.time_us)]
+        fixed = {key_path: value for key_path, value in result.overrides.items() if key_path not in of_gpu}
+        cells = [
+            gpu_text(result.arch, fixed),
+            *map(short_text, of_gpu.values()),
+            operator.shape,
+            time_text(result.time_us),
+        ]
         cells += [_interval_text(result.timing)]
         cells += [f"{baseline.time_us / result.time_us:.2f}"] if several else []
         cells += [f"{result.tflops:.2f}", f"{result.timing.pct_of_peak:.1f}", result.bottleneck, result.kernel]
@@ -135,13 +143,21 @@ def comparison_table(results: Sequence[Result], values: Sequence[Mapping[str, An
     speedup = (">speedup",) if several else ()
     varying = (f">{heading(key_path)}" for key_path in values[0])
     headings = ("GPU", *varying, ">m x n x k", ">time", INTERVAL, *speedup, rate, ">% peak", "bottleneck", "kernel")
-    title = f"{title}, speedup over {'the first' if values[0] else first.arch}" if several else title
+    title = (
+        f"{title}, speedup over {'the first' if values[0] else gpu_text(first.arch, first.overrides)}"
+        if several
+        else title
+    )
     return TextTable(title, headings, tuple(body), optional=("kernel", INTERVAL))
 
 
 def notes_table(results: Sequence[Result]) -> TextTable:
     """The notes of several predictions."""
-    rows = [(result.arch, result.operator.shape, note) for result in results for note in result.notes]
+    rows = [
+        (gpu_text(result.arch, result.overrides), result.operator.shape, note)
+        for result in results
+        for note in result.notes
+    ]
     return TextTable("Notes", ("GPU", ">m x n x k", "note"), tuple(rows))
 
 
@@ -162,7 +178,7 @@ def alternatives_table(result: Result, *, named: bool = False) -> TextTable:
         (str(rank), item.kernel, str(item.split_k), grid_text(item.grid), time_text(item.estimate_us))
         for rank, item in enumerate(result.alternatives, 1)
     ]
-    of = f" of {result.operator.shape} on {result.arch}" if named else ""
+    of = f" of {result.operator.shape} on {gpu_text(result.arch, result.overrides)}" if named else ""
     return TextTable(
         f"Kernels{of} by the ranking's estimate", (">rank", "kernel", ">split-K", "grid", ">estimate"), tuple(rows)
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.files.outputs import replacing
+from gpusim.report.formatting import gpu_text
 from gpusim.step.model import ModelResult
 from gpusim.version import __version__
 
@@ -26,7 +27,12 @@ def write_step_timeline(path: Path, result: ModelResult) -> None:
 
 def step_timeline(result: ModelResult) -> Iterator[str]:
     """The text of the file, one event per line."""
-    about = {"program": f"gpusim {__version__}", "model": result.graph.name, "arch": result.step.arch}
+    about = {
+        "program": f"gpusim {__version__}",
+        "model": result.graph.name,
+        "arch": result.step.arch,
+        "overrides": dict(result.overrides),
+    }
     yield f'{{"displayTimeUnit": "ms",\n"otherData": {json.dumps(about)},\n"traceEvents": [\n'
     lines = [json.dumps(event, separators=(",", ":"), allow_nan=False) for event in _events(result)]
     yield ",\n".join(lines)
@@ -39,7 +45,7 @@ def _events(result: ModelResult) -> Iterator[dict[str, Any]]:
     # Where the host ran ahead, it launched the first kernels before the step before had ended.
     zero_us = min((min(span.launched_us, span.start_us) for span in spans), default=0.0)
     threads = {name: number for number, name in enumerate((HOST, *dict.fromkeys(span.stream for span in spans)))}
-    yield {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": result.step.arch}}
+    yield {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": gpu_text(result.step.arch, result.overrides)}}
     for name, tid in threads.items():
         yield {"ph": "M", "pid": 0, "tid": tid, "name": "thread_name", "args": {"name": name}}
     for span in spans:

@@ -15,6 +15,7 @@ from typing import Any
 
 from gpusim.files.outputs import replacing
 from gpusim.prediction.results import Result
+from gpusim.report.formatting import gpu_text
 from gpusim.sim.trace import LaunchTrace, Recorder, Span, Track
 from gpusim.units import us_of_cycles
 from gpusim.version import __version__
@@ -107,7 +108,7 @@ class _Process:
 
 def _processes(result: Result, recorder: Recorder) -> list[_Process]:
     """The launches in sequence, each after the shown part of the one before and the launch gap."""
-    sm = f"{result.arch} " + ("SM 0" if result.detail == "full" else "SM")
+    sm = f"{gpu_text(result.arch, result.overrides)} " + ("SM 0" if result.detail == "full" else "SM")
     start_ns = 0
     processes = []
     for number, trace in enumerate(recorder.launches, 1):
@@ -163,6 +164,7 @@ def _about(result: Result, recorder: Recorder, processes: list[_Process]) -> dic
     return {
         "program": f"gpusim {__version__}",
         "arch": result.arch,
+        "overrides": result.overrides,
         "kernel": result.kernel,
         "split_k": result.launch.split_k,
         **{name: getattr(result.operator, name) for name in columns},

@@ -96,7 +96,13 @@ def with_overrides(spec: Spec, overrides: Mapping[str, object], *, retuned: bool
         decided_by = (*decided_by, *((path, read_yaml(path).sha256) for path in catalogues))
     return replace(
         spec,
-        system=System(gpu, found, host, confidence),
+        system=System(
+            gpu,
+            found,
+            host,
+            confidence,
+            tuple({**dict(spec.system.overrides), **overrides}.items()),
+        ),
         library_record=library,
         provenance=types.MappingProxyType({**spec.provenance, **_origins(overrides)}),
         decided_by=decided_by,

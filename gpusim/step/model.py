@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from gpusim.hardware.gpu import Gpu
@@ -72,6 +72,8 @@ class ModelResult:
     """Bytes of tensors that the kernels of a step would read and write besides, were none fused."""
     as_graph_us: float | None = None
     """Time of the step as a CUDA graph, where it is host-bound on one GPU [us]."""
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the spec that were replaced, by key path."""
 
     @property
     def step_ms(self) -> float:
@@ -102,6 +104,7 @@ class ModelResult:
         found: dict[str, Any] = {
             "model": self.graph.name,
             "arch": step.arch,
+            "overrides": dict(self.overrides),
             "mode": self.policy.mode,
             "precision": self.policy.precision,
             "batch": self.graph.sizes["batch"],
@@ -196,6 +199,7 @@ def predict_model(
         replicas,
         saves_bytes,
         as_graph_us,
+        dict(system.overrides),
     )
 
 

@@ -76,8 +76,16 @@ def predict_translation(
         needed_bytes = max(needed_bytes, memory_bytes(tasks))
     memory = Footprint(system.gpu, needed_bytes)
     step = added(steps)
-    interval = step_interval(system, step, options.framework)
-    return ModelResult(graph, policy, options, step, *interval, memory.needed_gib, memory.fits)
+    return ModelResult(
+        graph,
+        policy,
+        options,
+        step,
+        *step_interval(system, step, options.framework),
+        memory.needed_gib,
+        memory.fits,
+        overrides=dict(system.overrides),
+    )
 
 
 def translation_footprint(system: System, model: Model, sizes: Mapping[str, int], policy: Policy) -> Footprint:

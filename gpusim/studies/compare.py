@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from gpusim.api import Arguments, case
+from gpusim.api import Arguments, GpuArguments, workload_of
+from gpusim.errors import InputError
+from gpusim.execution.cases import Case, CaseResult, Predictable
 from gpusim.execution.service import Service
 from gpusim.execution.sweep import predict_all
 from gpusim.prediction.results import Result, json_ready
 from gpusim.progress import Progress, no_progress
-from gpusim.report.formatting import energy_text, interval_text, time_text
+from gpusim.report.formatting import energy_text, gpu_text, interval_text, ratio_text, time_text
 from gpusim.report.text_table import TextTable
 from gpusim.step.model import ModelResult
 from gpusim.studies.prices import Prices, read_prices
-from gpusim.studies.workload import GpuVariant, Predicted, Workload, interval_of, step_of, total_us
+from gpusim.studies.workload import GpuVariant, Predicted, Workload, interval_of, ratio_interval, step_of, total_us
 
 US_OF_HOUR = 3600e6
 
@@ -27,19 +29,25 @@ class Compared:
     """A workload on one board."""
 
     arch: str
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the spec that were replaced, by key path."""
     step: str = ""
     """Step of a model, with its precision and sizes."""
     time_us: float | None = None
     """Time of an operator with its launch, or of a step [us]. None, as are the other values, where the GPU
     cannot run it."""
+    baseline: str = ""
+    """Board that the speedup is over."""
     speedup: float | None = None
-    """Speedup over the first GPU that can run the workload."""
+    speedup_p10: float | None = None
+    """With ``speedup_p90`` the interval that eight in ten measured speedups fall into."""
+    speedup_p90: float | None = None
     bottleneck: str = ""
     """What would help most if it were twice as good; of a step also ``host`` or ``communication``."""
     as_graph_us: float | None = None
     """Time of a step as a CUDA graph, where it is host-bound [us]."""
     time_us_p10: float | None = None
-    """With ``time_us_p90`` the interval that eight in ten runs of an operator fall into [us]; a step has none."""
+    """With ``time_us_p90`` the interval that eight in ten runs fall into [us]."""
     time_us_p90: float | None = None
     evidence: str | None = None
     """What surrounds the prediction of an operator: ``validated``, ``interpolated`` or ``extrapolated``."""
@@ -53,9 +61,14 @@ class Compared:
     runs_per_dollar: float | None = None
     """Runs for a dollar at a price by the hour."""
     relative_value: float | None = None
-    """Performance for the money over that of the first board that has a price and can run it."""
+    """Performance for the money over that of the baseline, or of the fastest board with a price if that has none."""
     reason: str = ""
-    """Why the board cannot run it; one line."""
+    """Why the board cannot run it, or that it is not known; one line."""
+
+    @property
+    def gpu(self) -> str:
+        """Board with the values of its spec that were replaced."""
+        return gpu_text(self.arch, self.overrides)
 
     def as_dict(self) -> dict[str, Any]:
         """A JSON-ready object; floats to 12 significant digits."""
@@ -68,56 +81,107 @@ def compare_workload(
     prices: Prices | None = None,
     service: Service = Service(),
     progress: Progress = no_progress,
+    baseline: GpuVariant | None = None,
 ) -> list[Compared]:
-    """A workload on each of some boards, in their order.
+    """A workload on each of some boards: the fastest first, then those that cannot run it, in their order.
+
+    Args:
+        baseline: Board that speedups are over, which is predicted too; the first of the boards that can run it if None.
 
     Raises:
-        SpecError: there is no such board.
+        InputError: none of the boards is known, or the baseline is not or cannot run it.
     """
-    cases = [board.case(workload) for board in boards]
-    found: list[Compared] = []
-    base_us = base_value = None
-    for one, outcome in zip(cases, predict_all(cases, service, progress), strict=True):
-        name, result = one.system.gpu.name, outcome.result
-        price = prices.of(name) if prices else None
-        if result is None:
-            found.append(Compared(name, price=price, reason=outcome.reason))
-            continue
-        time_us = total_us(result)
-        base_us = base_us or time_us
-        value = 1.0 / (time_us * price) if price else None
-        base_value = base_value or value
-        hourly = price is not None and prices is not None and prices.kind == "per_hour"
-        found.append(
-            Compared(
-                name,
-                step_of(result),
-                time_us,
-                base_us / time_us,
-                _bottleneck(result),
-                result.as_graph_us if isinstance(result, ModelResult) else None,
-                *interval_of(result),
-                _energy_mj(result),
-                result.memory_gib,
-                result.fits,
-                price,
-                US_OF_HOUR * value if value and hourly else None,
-                value / base_value if value and base_value else None,
-            )
+    unknown: list[Compared] = []
+    refusals: list[InputError] = []
+    cases: list[Case[Predictable[Predicted]]] = []
+    for board in boards:
+        try:
+            cases.append(board.case(workload))
+        except InputError as error:
+            refusals.append(error)
+            unknown.append(Compared(board.arch, reason=str(error)))
+    if refusals and not cases:
+        raise refusals[0]
+    if baseline is not None:
+        first = baseline.case(workload)
+        same = [at for at, one in enumerate(cases) if one.system.content_hash == first.system.content_hash]
+        cases.insert(0, cases.pop(same[0]) if same else first)
+    outcomes = list(zip(cases, predict_all(cases, service, progress), strict=True))
+    if baseline is not None and outcomes[0][1].result is None:
+        raise InputError(f"baseline {outcomes[0][0].system.gpu.name}: {outcomes[0][1].reason}; name another GPU")
+    base = next((outcome.result for _, outcome in outcomes if outcome.result is not None), None)
+    found = [_compared(one, outcome, base, prices) for one, outcome in outcomes]
+    return [*_related([one for one in found if one.time_us is not None]), *_refused(found), *unknown]
+
+
+def _compared(
+    one: Case[Predictable[Predicted]],
+    outcome: CaseResult[Predicted],
+    base: Predicted | None,
+    prices: Prices | None,
+) -> Compared:
+    """A board by itself, and its speedup over the board of the prediction ``base``."""
+    name, overrides, result = one.system.gpu.name, dict(one.system.overrides), outcome.result
+    price = prices.of(name) if prices else None
+    if result is None or base is None:
+        return Compared(name, overrides, price=price, reason=outcome.reason)
+    speedup_p10, speedup_p90 = ratio_interval(base, result)
+    time_us = total_us(result)
+    low_us, high_us, evidence = interval_of(result)
+    hourly = price is not None and prices is not None and prices.kind == "per_hour"
+    return Compared(
+        name,
+        overrides,
+        step=step_of(result),
+        time_us=time_us,
+        speedup=total_us(base) / time_us,
+        speedup_p10=speedup_p10,
+        speedup_p90=speedup_p90,
+        bottleneck=_bottleneck(result),
+        as_graph_us=result.as_graph_us if isinstance(result, ModelResult) else None,
+        time_us_p10=low_us,
+        time_us_p90=high_us,
+        evidence=evidence,
+        energy_mj=_energy_mj(result),
+        memory_gib=result.memory_gib,
+        fits=result.fits,
+        price=price,
+        runs_per_dollar=US_OF_HOUR / (time_us * price) if price and hourly else None,
+    )
+
+
+def _related(ran: Sequence[Compared]) -> list[Compared]:
+    """Boards with their values for the money over the first, the fastest first."""
+    ordered = sorted(ran, key=lambda one: one.time_us or 0.0)
+    over = next((one for one in (*ran[:1], *ordered) if one.price), None)
+    return [
+        replace(
+            one,
+            baseline=ran[0].gpu,
+            relative_value=_cost(over) / _cost(one) if over and one.price else None,
         )
-    return found
+        for one in ordered
+    ]
+
+
+def _refused(found: Iterable[Compared]) -> Iterable[Compared]:
+    return (one for one in found if one.time_us is None)
+
+
+def _cost(one: Compared) -> float:
+    """Price of the time that a run takes, in a unit of its own."""
+    return (one.time_us or 0.0) * (one.price or 0.0)
 
 
 def comparison_tables(found: Sequence[Compared], workload: str, prices: Prices | None = None) -> list[TextTable]:
     """The boards that can run it, and those that cannot."""
     ran = [one for one in found if one.time_us is not None]
-    first = ran[0].arch if ran else ""
     rows = tuple(
         (
-            one.arch,
+            one.gpu,
             time_text(one.time_us or 0.0),
             interval_text(one.time_us_p10, one.time_us_p90, one.evidence),
-            f"{one.speedup:.2f}",
+            ratio_text(one.speedup or 0.0, one.speedup_p10, one.speedup_p90),
             one.bottleneck,
             "" if one.as_graph_us is None else time_text(one.as_graph_us),
             energy_text(one.energy_mj or 0.0),
@@ -142,8 +206,8 @@ def comparison_tables(found: Sequence[Compared], workload: str, prices: Prices |
         ">runs a dollar",
     )
     what = (ran[0].step or workload) if ran else ""
-    tables = [TextTable(f"{what}, speedup over {first}", (*headings, ">relative value"), rows)] if ran else []
-    if refused := tuple((one.arch, one.reason) for one in found if one.time_us is None):
+    tables = [TextTable(f"{what}, speedup over {ran[0].baseline}", (*headings, ">relative value"), rows)] if ran else []
+    if refused := tuple((one.gpu, one.reason) for one in _refused(found)):
         tables.append(TextTable("Cannot run it", ("GPU", "reason"), refused))
     return tables
 
@@ -153,33 +217,39 @@ def compare(
     *,
     jobs: int = 1,
     prices: str | os.PathLike[str] | None = None,
+    baseline: str | os.PathLike[str] | None = None,
     **arguments: Unpack[Arguments],
 ) -> list[Compared]:
     """One operator on several GPUs, as ``gpusim compare`` does.
 
     >>> [one.arch for one in compare(["t4", "v100-sxm2-16gb"], m=16, n=512, k=512, detail="bound")]
-    ['T4', 'V100-SXM2-16GB']
+    ['V100-SXM2-16GB', 'T4']
 
     Args:
-        archs: GPUs as :func:`gpusim.predict` takes them; speedups are over the first.
+        archs: GPUs as :func:`gpusim.predict` takes them.
         jobs: Worker processes.
         prices: File of prices (:mod:`gpusim.studies.prices`).
+        baseline: GPU that speedups are over; the first of ``archs`` that can run the operator if None.
         arguments: Those of :func:`gpusim.predict`.
 
     Raises:
-        SpecError: No such GPU, or a file of prices that is wrong.
+        InputError: None of the GPUs is known, the baseline is not or cannot run it, or no price can be read.
         ArgumentError: An argument is unknown, missing or invalid.
     """
     if not archs:
         return []
-    workload = case(archs[0], **arguments).workload
-    arch_path = tuple(map(Path, arguments.get("arch_path", ())))
-    boards = [
-        GpuVariant(os.fspath(arch), arguments.get("overrides") or {}, arguments.get("cuda"), arch_path)
-        for arch in archs
-    ]
+    given: dict[str, Any] = dict(arguments)
+    of_gpu = {name: given.pop(name) for name in GpuArguments.__annotations__ if name in given}
+    workload = workload_of(**given)
+    arch_path = tuple(map(Path, of_gpu.get("arch_path", ())))
+
+    def variant(arch: str | os.PathLike[str]) -> GpuVariant:
+        return GpuVariant(os.fspath(arch), of_gpu.get("overrides") or {}, of_gpu.get("cuda"), arch_path)
+
+    boards = [variant(arch) for arch in archs]
     read = read_prices(Path(prices), arch_path) if prices is not None else None
-    return compare_workload(workload, boards, read, Service(jobs))
+    over = variant(baseline) if baseline is not None else None
+    return compare_workload(workload, boards, read, Service(jobs), baseline=over)
 
 
 def _bottleneck(result: Predicted) -> str:

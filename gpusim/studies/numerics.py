@@ -82,7 +82,7 @@ def execute_product(
             f"{m} x {n} x {k} does not fit into memory; lower --sample-rows and --sample-columns"
         ) from None
     sources = [str(path) if path else str(law) for path, law in zip((sample.a, sample.b), drawn, strict=True)]
-    return numerics_object(one.system.gpu.name, planned, gemm, found, sources, sample.seed)
+    return numerics_object(one.system, planned, gemm, found, sources, sample.seed)
 
 
 def _distributions(sample: Sample) -> list[Distribution]:

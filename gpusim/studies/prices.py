@@ -7,23 +7,28 @@ words as its only key, above the prices by board:
       a100-sxm4-80gb: 3.2
       t4: 0.53
 
-All prices of a file are of one kind and in one currency, which is called dollar. Boards go by any of their names.
+All prices of a file are of one kind and in one currency, which is called dollar. Boards go by any of their names. A
+price that cannot be read, or of a board that is not known, is left out with a warning; the others hold.
 """
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
+from gpusim.errors import InputError
 from gpusim.evidence.boards import board_of
-from gpusim.evidence.fields import csv_fields, header_with, read_text
+from gpusim.evidence.fields import Fields, csv_fields, header_with, read_text
 from gpusim.files.yamlfile import SpecError, YamlFile, read_yaml
 from gpusim.specs import UnknownGpuError
 
 Kind = Literal["per_hour", "to_buy"]
+_LOG = logging.getLogger(__name__)
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MOST = 1e9
 """More than any board costs."""
@@ -45,14 +50,40 @@ def read_prices(path: Path, arch_path: Sequence[Path] = ()) -> Prices:
     """The prices in a file.
 
     Raises:
-        InputError: it cannot be read, or a line is wrong; one line with file, line and remedy.
+        InputError: the file or none of its prices can be read, or a board has two; one line with file, line and remedy.
     """
-    if path.suffix.lower() in {".yaml", ".yml"}:
-        return _of_yaml(read_yaml(path), arch_path)
-    return _of_csv(path, arch_path)
+    kind, entries = _of_yaml(read_yaml(path)) if path.suffix.lower() in {".yaml", ".yml"} else _of_csv(path)
+    found: dict[str, float] = {}
+    wrong: list[InputError] = []
+    for entry in entries:
+        try:
+            price, board = entry.price(), board_of(entry.gpu, arch_path).gpu.name
+        except UnknownGpuError as error:
+            wrong.append(entry.error(str(error)))
+        except InputError as error:
+            wrong.append(error)
+        else:
+            if board in found:
+                raise entry.error(f"{board} is given twice; keep one")
+            found[board] = price
+    if not found:
+        raise wrong[0]
+    for one in wrong:
+        _LOG.warning("%s; this price is left out", one)
+    return Prices(kind, found)
 
 
-def _of_csv(path: Path, arch_path: Sequence[Path]) -> Prices:
+class _Entry(NamedTuple):
+    """A price of a file that is still to check."""
+
+    gpu: str
+    price: Callable[[], float]
+    """The price; raises InputError."""
+    error: Callable[[str], InputError]
+    """Error with the file and line of the board's name."""
+
+
+def _of_csv(path: Path) -> tuple[Kind, list[_Entry]]:
     kinds: list[Kind] = []
 
     def checked_header(where: str, names: list[str]) -> list[str]:
@@ -63,46 +94,42 @@ def _of_csv(path: Path, arch_path: Sequence[Path]) -> Prices:
             raise SpecError(f"{where}: {which}; have one column, per_hour or to_buy")
         return names
 
-    found: dict[str, float] = {}
-    for _, fields in csv_fields(str(path), read_text(path), checked_header):
-        name = fields.text("gpu", "name the GPU, as in 'a100-sxm4-80gb'")
-        try:
-            board = board_of(name, arch_path).gpu.name
-        except UnknownGpuError as error:
-            raise SpecError(f"{fields.where}: gpu: {error}") from None
-        price = fields.quantity(kinds[0], MOST)
-        if not price:
-            raise fields.refuse(kinds[0], "no price above 0", "state it, or remove the line")
-        if board in found:
-            raise fields.refuse("gpu", f"{board} is given twice", "keep one line")
-        found[board] = price
-    return Prices(kinds[0], found)
+    entries = [
+        _Entry(
+            fields.text("gpu", "name the GPU, as in 'a100-sxm4-80gb'"),
+            partial(_price_in, fields, kinds[0]),
+            partial(_error_at, f"{fields.where}: gpu"),
+        )
+        for _, fields in csv_fields(str(path), read_text(path), checked_header)
+    ]
+    return kinds[0], entries
 
 
-def _of_yaml(file: YamlFile, arch_path: Sequence[Path]) -> Prices:
+def _error_at(where: str, problem: str) -> SpecError:
+    return SpecError(f"{where}: {problem}")
+
+
+def _price_in(fields: Fields, kind: Kind) -> float:
+    if price := fields.quantity(kind, MOST):
+        return price
+    raise fields.refuse(kind, "no price above 0", "state it, or remove the line")
+
+
+def _of_yaml(file: YamlFile) -> tuple[Kind, list[_Entry]]:
     data: Any = file.data
     if not isinstance(data, dict) or len(data) != 1 or next(iter(data)) not in KINDS:
         raise file.error("", "expected one key, per_hour or to_buy, above prices by GPU")
     kind: Kind = next(iter(data))
     if not isinstance(data[kind], dict) or not data[kind]:
         raise file.error(kind, "expected prices by GPU, such as 't4: 0.53'")
-    return Prices(kind, dict(_boards(file, kind, data[kind], arch_path)))
+    return kind, [
+        _Entry(name, partial(_price_at, file, f"{kind}.{name}", price), partial(file.error, f"{kind}.{name}"))
+        for name, price in data[kind].items()
+    ]
 
 
-def _boards(
-    file: YamlFile, kind: Kind, stated: dict[str, Any], arch_path: Sequence[Path]
-) -> Iterator[tuple[str, float]]:
-    seen: set[str] = set()
-    for name, price in stated.items():
-        key_path = f"{kind}.{name}"
-        try:
-            board = board_of(name, arch_path).gpu.name
-        except UnknownGpuError as error:
-            raise file.error(key_path, str(error)) from None
-        if board in seen:
-            raise file.error(key_path, f"{board} is given twice; keep one")
-        number = isinstance(price, int | float) and not isinstance(price, bool)
-        if not number or not math.isfinite(price) or not 0 < price <= MOST:
-            raise file.error(key_path, f"expected a price above 0, got {price!r}; correct or remove it")
-        seen.add(board)
-        yield board, float(price)
+def _price_at(file: YamlFile, key_path: str, price: Any) -> float:
+    number = isinstance(price, int | float) and not isinstance(price, bool)
+    if not number or not math.isfinite(price) or not 0 < price <= MOST:
+        raise file.error(key_path, f"expected a price above 0, got {price!r}; correct or remove it")
+    return float(price)

@@ -21,15 +21,14 @@ from gpusim.experiment.definition import Experiment, ExperimentCase
 from gpusim.experiment.value_panels import GPU_NAME
 from gpusim.files.outputs import csv_text, write_csv
 from gpusim.files.parquet import can_write_parquet, write_parquet
-from gpusim.prediction.results import NSIGHT_METRICS, Result, field_kinds
+from gpusim.prediction.results import NOT_METRICS, NSIGHT_METRICS, Result, field_kinds
 from gpusim.studies.manifest import PARQUET, RESULTS
 from gpusim.workloads.gemm import Gemm
 
 
 def _kinds_of_metrics() -> dict[str, type]:
-    """The columns of a result: all of its fields but the ranked alternatives, and its Nsight Compute metrics."""
-    kinds = field_kinds()
-    del kinds["alternatives"]
+    """The columns of a result: its fields but those of NOT_METRICS, and its Nsight Compute metrics."""
+    kinds = {name: kind for name, kind in field_kinds().items() if name not in NOT_METRICS}
     return kinds | dict.fromkeys(NSIGHT_METRICS, float)
 
 

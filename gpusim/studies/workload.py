@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpusim.confidence import Evidence, quotient_interval
+from gpusim.confidence import Evidence, quotient_interval, variant_interval
 from gpusim.execution.cases import Case, OperatorWorkload, Predictable
 from gpusim.execution.models import ModelWorkload
 from gpusim.prediction.results import Result
@@ -90,12 +90,21 @@ def interval_of(result: Predicted) -> Interval:
 
 
 def ratio_interval(over: Predicted, under: Predicted) -> tuple[float | None, float | None]:
-    """Interval of the ratio of two predicted times; None where one has none."""
+    """Interval of the ratio of two predicted times, firmer of two variants of one board; None where one has none."""
     bounds = [(one.low_us, total_us(of), one.high_us) for of in (over, under) for one in [interval_of(of)]]
     (over_low, over_us, over_high), (under_low, under_us, under_high) = bounds
     if over_low is None or over_high is None or under_low is None or under_high is None:
         return None, None
+    if over is under:
+        return 1.0, 1.0
+    if _arch(over) == _arch(under):
+        return variant_interval(over_us / under_us)
     return quotient_interval(over_us / under_us, (over_low, over_us, over_high), (under_low, under_us, under_high))
+
+
+def _arch(result: Predicted) -> str:
+    """Name of the board, whatever values of it are replaced."""
+    return result.arch if isinstance(result, Result) else result.step.arch
 
 
 @cache

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from typing import Any
 
@@ -127,6 +129,16 @@ def test_set_changes_the_first_board_only(command: RunGpusim) -> None:
     assert same["total_us"] == same["to"]["total_us"] == faster["to"]["total_us"]
     assert faster["total_us"] < same["total_us"]
     assert (same["sensitivities"], same["advice"]) == ([], [])
+    assert (faster["overrides"], faster["to"]["overrides"]) == ({"front_end.kernel_latency_us": 0.1}, {})
+
+
+def test_csv_has_the_parts(command: RunGpusim) -> None:
+    asked = ("explain", SMALL, "--arch", "t4", "--parts-only", "--jobs", "1", "--format")
+    rows = csv.DictReader(io.StringIO(command(*asked, "csv").stdout))
+    parts = json.loads(command(*asked, "json").stdout)["parts"]
+    assert [row["name"] for row in rows] == [part["name"] for part in parts]
+    beside = csv.DictReader(io.StringIO(command(*asked, "csv", "--to", "a10").stdout))
+    assert {row["to"] for row in beside} == {"A10"}
 
 
 def test_parts_of_a_step_add_up(command: RunGpusim) -> None:
@@ -135,7 +147,7 @@ def test_parts_of_a_step_add_up(command: RunGpusim) -> None:
     title = command("explain", *asked[:-2], "--parts-only").stdout.splitlines()[0]
     assert title == "bert_base, inference in fp16 on T4: batch 1, seq_len 32"
     assert found["step"] == "bert_base, inference in fp16: batch 1, seq_len 32"
-    (step,) = json.loads(command("model", *asked).stdout)
+    step = json.loads(command("model", *asked).stdout)
     assert found["total_us"] == pytest.approx(1e3 * step["step_ms"])
     assert sum(part["us"] for part in found["parts"]) == pytest.approx(found["total_us"], rel=1e-9)
     assert found["total_us_p10"] is found["total_us_p90"] is found["evidence"] is None
@@ -148,7 +160,10 @@ def test_parts_of_a_step_add_up(command: RunGpusim) -> None:
 
 def test_what_does_not_fit_has_status_1(command: RunGpusim) -> None:
     done = command("explain", "gemm:99999x99999x99999", "--arch", "t4", "--to", "a100-sxm4-80gb", "--parts-only")
-    assert (done.returncode, done.stderr) == (1, "gpusim: the workload does not fit into the memory of T4\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "gpusim: the workload does not fit into the memory of T4; --allow-oom accepts that\n",
+    )
     assert "all" in done.stdout
 
 

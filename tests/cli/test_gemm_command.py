@@ -285,6 +285,9 @@ def test_one_value_is_one_object_and_a_multiple_the_number_it_stands_for(command
     )
     assert one == other
     assert "sm.count" not in one
+    assert one["overrides"] == {"sm.count": 20}
+    title = command("gemm", "--arch", "t4", *PRODUCT, "--set", "sm.count=20").stdout.splitlines()[0]
+    assert " on T4 (sm.count=20) " in title
 
 
 def test_a_list_of_spec_values_with_a_wrong_one_is_refused(command: RunGpusim) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from gpusim.cli import run_cli
+from gpusim.cli.model_options import FrameworkOptions, SharingOptions, WorkOptions, model_workload
 from gpusim.errors import InputError
 from gpusim.evidence.end_to_end import read_steps
 from gpusim.evidence.fields import MeasuredError
@@ -39,7 +43,7 @@ def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
 def test_json_holds_what_the_contract_states(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ("bert_base", "--arch", "t4", "--mode", "inference", "--batch", "2", "--seq-len", "128")
     status, out, _ = command(capsys, *asked, "--format", "json")
-    (found,) = json.loads(out)
+    found = json.loads(out)
     assert status == 0
     assert found.keys() >= CONTRACT
     assert all(one.keys() >= OPERATOR for one in found["operators"])
@@ -49,10 +53,30 @@ def test_json_holds_what_the_contract_states(capsys: pytest.CaptureFixture[str])
     assert sum(found["bottlenecks"].values()) == pytest.approx(1)
 
 
+def test_training_is_a_word_for_train() -> None:
+    modes: tuple[Literal["train", "training"], ...] = ("train", "training")
+    policies = [
+        model_workload("bert_base", "fp32", WorkOptions(mode=mode), FrameworkOptions(), SharingOptions()).policy
+        for mode in modes
+    ]
+    assert policies[0] == policies[1] == Policy(mode="train")
+
+
+def test_steps_name_the_values_that_were_replaced(capsys: pytest.CaptureFixture[str]) -> None:
+    small = ("bert_base", "--mode", "inference", "--batch", "1", "--seq-len", "16")
+    asked = (*small, "--arch", "t4", "--set", "sm.count=20")
+    _, out, _ = command(capsys, *asked, "--format", "csv")
+    (row,) = csv.DictReader(io.StringIO(out))
+    assert (row["arch"], json.loads(row["overrides"]), "operators" in row) == ("T4", {"sm.count": 20}, False)
+    assert command(capsys, *asked)[1].startswith("bert_base, inference in fp32 on T4 (sm.count=20): ")
+    several = json.loads(command(capsys, *asked, "--precision", "fp16", "--precision", "fp32", "--format", "json")[1])
+    assert [one["precision"] for one in several] == ["fp16", "fp32"]
+
+
 def test_fusion_states_the_bytes_that_it_saves(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ("bert_base", "--arch", "t4", "--mode", "inference", "--batch", "2", "--seq-len", "128")
-    (plain,) = json.loads(command(capsys, *asked, "--format", "json")[1])
-    (fused,) = json.loads(command(capsys, *asked, "--fusion", "elementwise", "--format", "json")[1])
+    plain = json.loads(command(capsys, *asked, "--format", "json")[1])
+    fused = json.loads(command(capsys, *asked, "--fusion", "elementwise", "--format", "json")[1])
     # at least two sums before layer norms in each of 12 layers, written and read, of 2 x 128 x 768 numbers
     assert plain["fusion_saves_gib"] == 0
     assert 12 * 2 * 2 * 2 * 128 * 768 * 4 / 2**30 < fused["fusion_saves_gib"] < 0.5
@@ -98,7 +122,7 @@ def test_small_batches_are_bound_by_the_host_and_a_graph_frees_them(capsys: pyte
     def step_ms(*more: str) -> float:
         asked = ("bert_base", "--arch", "a100-sxm4-80gb", "--mode", "inference", "--seq-len", "64", "--format", "json")
         _, out, _ = command(capsys, *asked, "--precision", "amp-fp16", *more)
-        return float(json.loads(out)[0]["step_ms"])
+        return float(json.loads(out)["step_ms"])
 
     one, two, four = (step_ms("--batch", batch) for batch in ("1", "2", "4"))
     assert one < two  # products take the heads of one sequence as they lie, without calls that copy them
@@ -134,7 +158,7 @@ def test_a_timeline_has_every_kernel_of_the_step(capsys: pytest.CaptureFixture[s
 def test_generating_tells_prompt_and_tokens_apart(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ("gpt2_large", "--arch", "t4", "--mode", "inference", "--batch", "1", "--seq-len", "64", "--generate", "16")
     status, out, _ = command(capsys, *asked, "--precision", "fp16", "--format", "json")
-    (found,) = json.loads(out)
+    found = json.loads(out)
     assert status == 0
     assert found["total_ms"] == pytest.approx(found["prompt_ms"] + 15 * found["token_ms"])
     assert found["tokens_per_s"] == pytest.approx(16e3 / found["total_ms"])

@@ -377,7 +377,7 @@ def test_the_command_predicts_several_gpus_of_the_node_that_comes_with_the_board
 ) -> None:
     arguments = ["model", "bert_base", "--arch", "v100-sxm2-32gb", "--batch", "4", "--seq-len", "64", "--gpus", "2"]
     assert run_cli([*arguments, "--no-cache", "--jobs", "1", "--format", "json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
+    found = json.loads(capsys.readouterr().out)
     assert found["gpus"] == 2
     assert found["communication_us"] > 0
     assert 0 <= found["exposed_communication_pct"] < 100

@@ -12,6 +12,7 @@ from gpusim.execution.service import Service
 from gpusim.execution.sweep import predict_all
 from gpusim.prediction.results import Result, json_ready
 from gpusim.progress import Progress, no_progress
+from gpusim.report.formatting import gpu_text
 from gpusim.studies.explain.advice import Advice, advice, proposals
 from gpusim.studies.explain.parts import Part, parts_of
 from gpusim.studies.explain.sensitivities import Sensitivity, improvements, sensitivities
@@ -42,6 +43,11 @@ class Explained:
         return self.result.arch if isinstance(self.result, Result) else self.result.step.arch
 
     @property
+    def gpu(self) -> str:
+        """Board with the values of its spec that were replaced."""
+        return gpu_text(self.arch, self.result.overrides)
+
+    @property
     def total_us(self) -> float:
         """Time of an operator with its launch, or of a step [us]."""
         return total_us(self.result)
@@ -55,6 +61,7 @@ class Explained:
         """Board, step of a model, time, interval and parts."""
         return {
             "arch": self.arch,
+            "overrides": dict(self.result.overrides),
             "step": step_of(self.result),
             "total_us": self.total_us,
             **dict(zip(("total_us_p10", "total_us_p90", "evidence"), self.interval, strict=True)),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import Any
+
 from gpusim.prediction.results import Result
 from gpusim.report.formatting import interval_text, ratio_text, time_text
 from gpusim.report.limit_text import limit_text
@@ -28,6 +31,14 @@ def explanation_tables(found: Explanation, workload: str) -> list[TextTable]:
     return tables
 
 
+def explanation_rows(found: Explanation, workload: str) -> list[dict[str, Any]]:
+    """A row for each part of the time; beside another board, with its time there."""
+    about = {"workload": workload, "arch": found.of.arch, "overrides": dict(found.of.result.overrides)}
+    if found.to is None:
+        return [{**about, **asdict(part)} for part in found.parts]
+    return [{**about, "to": found.to.arch, **asdict(one)} for one in found.differences]
+
+
 def parts_table(found: Explanation, workload: str) -> TextTable:
     """Table of the parts of the time; the last line is their sum."""
     shown = [part for part in found.parts if abs(part.share) >= LEAST_SHARE]
@@ -37,7 +48,7 @@ def parts_table(found: Explanation, workload: str) -> TextTable:
     interval = interval_text(*found.of.interval)
     rows.append(("all", time_text(found.total_us), "100.0", interval and f"8 in 10 runs: {interval}"))
     result = found.of.result
-    title = f"{workload} on {found.of.arch}" if isinstance(result, Result) else step_title(result)
+    title = f"{workload} on {found.of.gpu}" if isinstance(result, Result) else step_title(result)
     return TextTable(title, ("part", ">time", ">%", "what happens"), tuple(rows))
 
 
@@ -55,10 +66,10 @@ def differences_table(found: Explanation) -> TextTable:
     rows.append(("all", time_text(found.total_us), time_text(found.to.total_us), _signed(saved_us), saved))
     interval = interval_text(*found.to.interval)
     speedup = ratio_text(*found.speedup)
-    title = f"{found.to.arch} is {speedup} times as fast as {found.of.arch}: what makes up the difference"
+    title = f"{found.to.gpu} is {speedup} times as fast as {found.of.gpu}: what makes up the difference"
     if interval:
-        title += f" (8 in 10 runs on {found.to.arch}: {interval})"
-    headings = ("part", f">{found.of.arch}", f">{found.to.arch}", ">saved", f">% of {found.of.arch}")
+        title += f" (8 in 10 runs on {found.to.gpu}: {interval})"
+    headings = ("part", f">{found.of.gpu}", f">{found.to.gpu}", ">saved", f">% of {found.of.gpu}")
     return TextTable(title, headings, tuple(rows))
 
 
