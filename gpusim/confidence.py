@@ -241,27 +241,45 @@ def duration_of(kernel_time_us: float) -> Duration:
     return "short" if kernel_time_us < SHORT_US else "long"
 
 
-Bounds = tuple[float | None, float | None]
+class Timed(NamedTuple):
+    """A predicted time with its interval."""
+
+    board: str
+    time_us: float
+    low_us: float | None
+    """A tenth of measured runs are shorter; None where nothing is stated."""
+    high_us: float | None
+    """A tenth are longer."""
 
 
-def quotient_interval(ratio: float, over: tuple[float, float, float], under: tuple[float, float, float]) -> Bounds:
-    """Interval of a ratio of two predicted times, whose errors are independent.
+class Ratio(NamedTuple):
+    """A ratio of two predicted times, with the interval that eight in ten measured ratios fall into."""
 
-    Errors of products do not cancel between two architectures: of pairs of V100 and A100, 80 to 96 % are inside.
+    value: float
+    low: float | None
+    high: float | None
 
-    >>> low, high = quotient_interval(2.0, (8.0, 10.0, 12.5), (4.0, 5.0, 6.25))
+
+def ratio_of(over: Timed, under: Timed) -> Ratio:
+    """The ratio of the times of one workload on two boards.
+
+    Errors on two boards are taken as independent: those of products do not cancel between architectures (of pairs of
+    V100 and A100, 80 to 96 % are inside). On two variants of one board they are the same errors, and the ratio is firm.
+
+    >>> low, high = ratio_of(Timed("A", 10.0, 8.0, 12.5), Timed("B", 5.0, 4.0, 6.25))[1:]
     >>> f"{low:.3f} to {high:.3f}"
     '1.459 to 2.742'
-
-    Args:
-        ratio: predicted.
-        over: 10th percentile, prediction and 90th percentile of the time above the line.
-        under: those of the time below the line.
     """
-    (over_low, over_time, over_high), (under_low, under_time, under_high) = over, under
-    low = math.hypot(math.log(over_time / over_low), math.log(under_high / under_time))
-    high = math.hypot(math.log(over_high / over_time), math.log(under_time / under_low))
-    return ratio * math.exp(-low), ratio * math.exp(high)
+    ratio = over.time_us / under.time_us
+    if over == under:
+        return Ratio(ratio, ratio, ratio)
+    if over.low_us is None or over.high_us is None or under.low_us is None or under.high_us is None:
+        return Ratio(ratio, None, None)
+    if over.board == under.board:
+        return Ratio(ratio, *variant_interval(ratio))
+    low = math.hypot(math.log(over.time_us / over.low_us), math.log(under.high_us / under.time_us))
+    high = math.hypot(math.log(over.high_us / over.time_us), math.log(under.time_us / under.low_us))
+    return Ratio(ratio, ratio * math.exp(-low), ratio * math.exp(high))
 
 
 def variant_interval(ratio: float) -> tuple[float, float]:

@@ -72,7 +72,7 @@ def attention(
     arguments |= {name: getattr(chosen, name) for name in ("dtype", "key_heads", "causal", "mask", "dropout")}
     cases = grid(arch, sizes, spec.named(), arguments)
     with progress_bar("attention") as progress:
-        results = predict_grid([one.case for one in cases], service_of(jobs, no_cache=no_cache), progress)
-    emit_predictions(output, results, [one.values for one in cases], explain=False)
+        results, shipped = predict_grid(cases, service_of(jobs, no_cache=no_cache), progress)
+    emit_predictions(output, results, [one.values for one in cases], explain=False, shipped=shipped)
     refuse_out_of_memory([result.fits for result in results], "attention", allowed=allow_oom)
     refuse_inconsistent(sum(not result.consistent for result in results), len(results))

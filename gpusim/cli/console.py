@@ -207,20 +207,41 @@ def one_or_list(objects: Sequence[object]) -> object:
 
 
 def emit_predictions(
-    output: str, results: Sequence[Result], values: Sequence[Mapping[str, Any]], *, explain: bool
+    output: str,
+    results: Sequence[Result],
+    values: Sequence[Mapping[str, Any]],
+    *,
+    explain: bool,
+    shipped: Result | None = None,
 ) -> None:
-    """Print predictions, each with the values of its GPU that vary between them."""
+    """Print predictions, each with the values of its GPU that vary between them.
+
+    Args:
+        shipped: Of one prediction, that on the board as shipped, where values of it are replaced.
+    """
     from gpusim.report.prediction_tables import predictions_tables
 
     emit_result(
         output,
-        one_or_list([{**varying, **result.as_dict()} for varying, result in zip(values, results, strict=True)]),
-        lambda: predictions_tables(results, values, explain=explain),
+        one_or_list(
+            [
+                {**varying, **result.as_dict(), **(over_shipped(shipped, result) if shipped else {})}
+                for varying, result in zip(values, results, strict=True)
+            ]
+        ),
+        lambda: predictions_tables(results, values, explain=explain, shipped=shipped),
         lambda: [
             {**varying, **result.metrics(), "overrides": result.overrides}
             for varying, result in zip(values, results, strict=True)
         ],
     )
+
+
+def over_shipped(shipped: Result, result: Result) -> dict[str, float | None]:
+    """Speedup over the board as shipped, as JSON has it."""
+    from gpusim.confidence import ratio_of
+
+    return dict(zip(("speedup", "speedup_p10", "speedup_p90"), ratio_of(shipped.timed, result.timed), strict=True))
 
 
 @contextmanager

@@ -55,7 +55,7 @@ def gemm(
     sizes = {name: sizes_of(f"-{name}", text) for name, text in (("m", m), ("n", n), ("k", k))}
     cases = grid(arch, sizes, spec.named(), named(types, storage, kernels, simulation))
     with progress_bar("gemm") as progress:
-        results = predict_grid([one.case for one in cases], service_of(jobs, no_cache=no_cache), progress)
-    emit_predictions(output, results, [one.values for one in cases], explain=explain)
+        results, shipped = predict_grid(cases, service_of(jobs, no_cache=no_cache), progress)
+    emit_predictions(output, results, [one.values for one in cases], explain=explain, shipped=shipped)
     refuse_out_of_memory([result.fits for result in results], "GEMM", allowed=allow_oom)
     refuse_inconsistent(sum(not result.consistent for result in results), len(results))

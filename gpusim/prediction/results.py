@@ -7,7 +7,7 @@ from html import escape
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from gpusim.confidence import Evidence
+from gpusim.confidence import Evidence, Timed
 from gpusim.numbers.formats import FORMATS
 
 DETAILS = ("bound", "sampled", "full")
@@ -222,6 +222,11 @@ class Result:
     @property
     def kernel_time_us(self) -> float:
         return self.timing.kernel_time_us
+
+    @property
+    def timed(self) -> Timed:
+        """The time with its interval."""
+        return Timed(self.arch, self.time_us, self.timing.time_us_p10, self.timing.time_us_p90)
 
     @property
     def tflops(self) -> float:

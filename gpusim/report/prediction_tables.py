@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from gpusim.confidence import ratio_of
 from gpusim.experiment.key_units import heading, short_text
 from gpusim.prediction.selection import CORES
-from gpusim.report.formatting import bytes_text, gpu_text, grid_text, interval_text, shares_text, time_text
+from gpusim.report.formatting import bytes_text, gpu_text, grid_text, interval_text, ratio_text, shares_text, time_text
 from gpusim.report.limit_text import limit_text
 from gpusim.report.text_table import TextTable
 
@@ -20,7 +21,11 @@ NOTABLE_EXCESS, NOTABLE_SHARE = 1.2, 0.5
 
 
 def predictions_tables(
-    results: Sequence[Result], values: Sequence[Mapping[str, Any]], *, explain: bool = False
+    results: Sequence[Result],
+    values: Sequence[Mapping[str, Any]],
+    *,
+    explain: bool = False,
+    shipped: Result | None = None,
 ) -> list[TextTable]:
     """One prediction in full or several in comparison.
 
@@ -28,27 +33,33 @@ def predictions_tables(
         results: The predictions.
         values: Of each, the values of the spec that vary between them, by key path.
         explain: Whether to add the kernels that were considered.
+        shipped: Of one prediction, that on the board as shipped, where values of it are replaced.
     """
     if len(results) > 1:
         tables = [comparison_table(results, values)]
         if any(result.notes for result in results):
             tables.append(notes_table(results))
     else:
-        tables = [result_table(results[0])]
+        tables = [result_table(results[0], shipped)]
         counters = results[0].counters
         if counters.warp_cycles:
             tables.append(ledger_table(counters.stall_cycles, counters.warp_cycles))
     return tables + [alternatives_table(result, named=len(results) > 1) for result in results if explain]
 
 
-def result_table(result: Result) -> TextTable:
-    """One prediction, a line per metric."""
+def result_table(result: Result, shipped: Result | None = None) -> TextTable:
+    """One prediction, a line per metric.
+
+    Args:
+        shipped: the prediction on the board as shipped, where values of it are replaced.
+    """
     operator, timing, launch, counters = result.operator, result.timing, result.launch, result.counters
     shared_l2_dram = (counters.shared_bytes, counters.l2_bytes, counters.dram_bytes)
     interval = _interval_text(timing)
     rows = [
         ("time", f"{time_text(timing.time_us)}, including {time_text(timing.launch_overhead_us)} launch overhead"),
         *([(INTERVAL, interval)] if interval else []),
+        *([("as shipped", _shipped_text(shipped, result))] if shipped else []),
         ("kernel time", f"{time_text(timing.kernel_time_us)}, {timing.cycles} cycles at {timing.clock_mhz:.0f} MHz"),
         ("rate", _rate_text(timing, operator.rate_unit)),
         ("peak", _peak_text(timing, operator.rate_unit)),
@@ -99,6 +110,12 @@ def _rate_text(timing: KernelTiming, unit: str) -> str:
     return f"{rate} (dense equivalent; {timing.executed_tflops:.2f} {unit} executed)"
 
 
+def _shipped_text(shipped: Result, result: Result) -> str:
+    """The time on the board as shipped, and the ratio to it."""
+    ratio = ratio_text(*ratio_of(shipped.timed, result.timed))
+    return f"{time_text(shipped.time_us)}; the replaced values make it {ratio} times as fast"
+
+
 def _peak_text(timing: KernelTiming, unit: str) -> str:
     """The share of the stated peak, and of the peak at the clock of the run where that is another one."""
     stated = (
@@ -135,7 +152,7 @@ def comparison_table(results: Sequence[Result], values: Sequence[Mapping[str, An
             time_text(result.time_us),
         ]
         cells += [_interval_text(result.timing)]
-        cells += [f"{baseline.time_us / result.time_us:.2f}"] if several else []
+        cells += [ratio_text(*ratio_of(baseline.timed, result.timed))] if several else []
         cells += [f"{result.tflops:.2f}", f"{result.timing.pct_of_peak:.1f}", result.bottleneck, result.kernel]
         body.append(tuple(cells))
     title = f"{first.operator.type_text} {first.operator.layout} ({first.detail}, L2 {first.conditions.l2})"

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from gpusim.confidence import Timed
 from gpusim.hardware.gpu import Gpu
 from gpusim.models.graph import Graph
 from gpusim.models.passes.footprint import memory_bytes, moved_bytes
@@ -78,6 +79,11 @@ class ModelResult:
     @property
     def step_ms(self) -> float:
         return self.step.step_us * 1e-3
+
+    @property
+    def timed(self) -> Timed:
+        """The time of the step with its interval."""
+        return Timed(self.step.arch, self.step.step_us, self.step_us_p10, self.step_us_p90)
 
     @property
     def items(self) -> int:

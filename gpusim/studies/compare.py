@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from gpusim.api import Arguments, GpuArguments, workload_of
+from gpusim.confidence import ratio_of
 from gpusim.errors import InputError
 from gpusim.execution.cases import Case, CaseResult, Predictable
 from gpusim.execution.service import Service
@@ -19,7 +20,7 @@ from gpusim.report.formatting import energy_text, gpu_text, interval_text, ratio
 from gpusim.report.text_table import TextTable
 from gpusim.step.model import ModelResult
 from gpusim.studies.prices import Prices, read_prices
-from gpusim.studies.workload import GpuVariant, Predicted, Workload, interval_of, ratio_interval, step_of, total_us
+from gpusim.studies.workload import GpuVariant, Predicted, Workload, evidence_of, step_of
 
 US_OF_HOUR = 3600e6
 
@@ -125,23 +126,21 @@ def _compared(
     price = prices.of(name) if prices else None
     if result is None or base is None:
         return Compared(name, overrides, price=price, reason=outcome.reason)
-    speedup_p10, speedup_p90 = ratio_interval(base, result)
-    time_us = total_us(result)
-    low_us, high_us, evidence = interval_of(result)
+    speedup, (_, time_us, low_us, high_us) = ratio_of(base.timed, result.timed), result.timed
     hourly = price is not None and prices is not None and prices.kind == "per_hour"
     return Compared(
         name,
         overrides,
         step=step_of(result),
         time_us=time_us,
-        speedup=total_us(base) / time_us,
-        speedup_p10=speedup_p10,
-        speedup_p90=speedup_p90,
+        speedup=speedup.value,
+        speedup_p10=speedup.low,
+        speedup_p90=speedup.high,
         bottleneck=_bottleneck(result),
         as_graph_us=result.as_graph_us if isinstance(result, ModelResult) else None,
         time_us_p10=low_us,
         time_us_p90=high_us,
-        evidence=evidence,
+        evidence=evidence_of(result),
         energy_mj=_energy_mj(result),
         memory_gib=result.memory_gib,
         fits=result.fits,

@@ -28,6 +28,16 @@ class GridCase(NamedTuple):
     case: OperatorCase
     values: Mapping[str, Any]
     """Values of the spec that vary between the GPUs, by key path."""
+    shipped: OperatorCase | None
+    """Prediction on the GPU as shipped, where values of it are replaced."""
+
+
+class GridResult(NamedTuple):
+    """Predictions of a grid."""
+
+    results: list[Result]
+    shipped: Result | None
+    """Prediction on the GPU as shipped, of a grid of one prediction with values that are replaced."""
 
 
 def grid(
@@ -55,21 +65,27 @@ def grid(
         flags = ", ".join(f"-{name}" for name in sizes)
         raise InputError(f"{flags}: {count} predictions, more than {MOST_CASES}; write an experiment for 'gpusim run'")
     combinations = [{**arguments, **dict(zip(sizes, chosen, strict=True))} for chosen in product(*sizes.values())]
+    shipped = specs[0].system if overrides else None
     return [
-        GridCase(case(point.spec.system, **combination), point.values)
+        GridCase(
+            case(point.spec.system, **combination), point.values, case(shipped, **combination) if shipped else None
+        )
         for combination in combinations
         for point in points
     ]
 
 
 def predict_grid(
-    cases: Sequence[OperatorCase], service: Service = Service(), progress: Progress = no_progress
-) -> list[Result]:
+    cases: Sequence[GridCase], service: Service = Service(), progress: Progress = no_progress
+) -> GridResult:
     """The result of every case.
 
     Raises:
         InputError: A GPU cannot run one of them: the first.
     """
-    if len(cases) == 1 and cases[0].workload.is_quick:
+    asked = [one.case for one in cases]
+    if len(asked) == 1 and asked[0].workload.is_quick:
         service = replace(service, cache=False)  # to open the store would take longer
-    return [one.or_raise() for one in predict_all(cases, service, progress)]
+    shipped = cases[0].shipped if len(cases) == 1 else None
+    results = [one.or_raise() for one in predict_all([*asked, *([shipped] if shipped else [])], service, progress)]
+    return GridResult(results[: len(asked)], results[len(asked)] if shipped else None)

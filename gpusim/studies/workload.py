@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from gpusim.confidence import Evidence, quotient_interval, variant_interval
+from gpusim.confidence import Evidence
 from gpusim.execution.cases import Case, OperatorWorkload, Predictable
 from gpusim.execution.models import ModelWorkload
 from gpusim.prediction.results import Result
@@ -19,15 +19,6 @@ from gpusim.step.model import ModelResult
 
 Workload = OperatorWorkload | ModelWorkload
 Predicted = Result | ModelResult
-
-
-class Interval(NamedTuple):
-    """What eight in ten measured runs fall into."""
-
-    low_us: float | None
-    high_us: float | None
-    evidence: Evidence | None
-    """What surrounds an operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +65,7 @@ def without_limits(workload: Workload) -> Workload:
 
 def total_us(result: Predicted) -> float:
     """Time of an operator with its launch, or of a step [us]."""
-    return result.time_us if isinstance(result, Result) else result.step.step_us
+    return result.timed.time_us
 
 
 def step_of(result: Predicted) -> str:
@@ -82,29 +73,9 @@ def step_of(result: Predicted) -> str:
     return "" if isinstance(result, Result) else step_of_each_title(result)
 
 
-def interval_of(result: Predicted) -> Interval:
-    """Interval that eight in ten runs fall into [us]; ``bound`` has none, and a step names no evidence."""
-    if isinstance(result, Result):
-        return Interval(result.timing.time_us_p10, result.timing.time_us_p90, result.timing.evidence)
-    return Interval(result.step_us_p10, result.step_us_p90, None)
-
-
-def ratio_interval(over: Predicted, under: Predicted) -> tuple[float | None, float | None]:
-    """Interval of the ratio of two predicted times, firmer of two variants of one board; None where one has none."""
-    bounds = [(one.low_us, total_us(of), one.high_us) for of in (over, under) for one in [interval_of(of)]]
-    (over_low, over_us, over_high), (under_low, under_us, under_high) = bounds
-    if over_low is None or over_high is None or under_low is None or under_high is None:
-        return None, None
-    if over is under:
-        return 1.0, 1.0
-    if _arch(over) == _arch(under):
-        return variant_interval(over_us / under_us)
-    return quotient_interval(over_us / under_us, (over_low, over_us, over_high), (under_low, under_us, under_high))
-
-
-def _arch(result: Predicted) -> str:
-    """Name of the board, whatever values of it are replaced."""
-    return result.arch if isinstance(result, Result) else result.step.arch
+def evidence_of(result: Predicted) -> Evidence | None:
+    """What surrounds an operator; None of a step."""
+    return result.timing.evidence if isinstance(result, Result) else None
 
 
 @cache

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from gpusim.api import Arguments, case
+from gpusim.confidence import Evidence, Ratio, ratio_of
 from gpusim.execution.service import Service
 from gpusim.execution.sweep import predict_all
 from gpusim.prediction.results import Result, json_ready
@@ -18,11 +19,9 @@ from gpusim.studies.explain.parts import Part, parts_of
 from gpusim.studies.explain.sensitivities import Sensitivity, improvements, sensitivities
 from gpusim.studies.workload import (
     GpuVariant,
-    Interval,
     Predicted,
     Workload,
-    interval_of,
-    ratio_interval,
+    evidence_of,
     step_of,
     total_us,
     without_limits,
@@ -53,9 +52,10 @@ class Explained:
         return total_us(self.result)
 
     @property
-    def interval(self) -> Interval:
-        """Interval that eight in ten runs fall into [us], and its evidence."""
-        return interval_of(self.result)
+    def interval(self) -> tuple[float | None, float | None, Evidence | None]:
+        """Interval that eight in ten runs fall into [us], and the evidence of an operator."""
+        timed = self.result.timed
+        return timed.low_us, timed.high_us, evidence_of(self.result)
 
     def as_dict(self) -> dict[str, Any]:
         """Board, step of a model, time, interval and parts."""
@@ -103,10 +103,10 @@ class Explanation:
         return self.of.parts
 
     @property
-    def speedup(self) -> tuple[float, float | None, float | None]:
-        """Speedup of the second GPU over the first, with its 80 % interval."""
+    def speedup(self) -> Ratio:
+        """Speedup of the second GPU over the first."""
         assert self.to is not None
-        return self.total_us / self.to.total_us, *ratio_interval(self.of.result, self.to.result)
+        return ratio_of(self.of.result.timed, self.to.result.timed)
 
     @property
     def differences(self) -> tuple[Difference, ...]:

@@ -6,10 +6,11 @@ A row that cannot be predicted has a reason instead.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from gpusim.evidence.boards import board_of
 from gpusim.evidence.importers.kernel_names import same_kernel
@@ -102,6 +103,19 @@ class Predictions:
     scored: Mapping[int, Scored]
     reasons: Mapping[int, str]
     """Why a row has no prediction."""
+    cases: Mapping[int, OperatorCase]
+    """What is predicted of each row: its time, and not what would help it."""
+
+    def with_limits(self, rows: Collection[Scored], service: Service) -> Predictions:
+        """The predictions, of some rows with what would help them."""
+        wanted = {id(one) for one in rows}
+        asked = [index for index, one in self.scored.items() if id(one) in wanted]
+        cases = [_with_options(self.cases[index], limits=True) for index in asked]
+        known = {}
+        for number, outcome in sweep(cases, service):
+            index = asked[number]
+            known[index] = replace(self.scored[index], result=outcome.or_raise())
+        return replace(self, scored={**self.scored, **known})
 
 
 def specs_of(gpus: Iterable[str], arch_path: Sequence[Path]) -> tuple[dict[str, Spec], dict[str, str]]:
@@ -171,7 +185,7 @@ def predict_rows(
             noise[index],
         )
     scored = _with_recorded_kernels(dict(sorted(scored.items())), cases, systems, service, progress, journal)
-    return Predictions(scored, dict(sorted(reasons.items())))
+    return Predictions(scored, dict(sorted(reasons.items())), cases)
 
 
 def cases_of_rows(
@@ -188,7 +202,9 @@ def cases_of_rows(
         else:
             system = systems[row.gpu, row.cuda].system
             l2 = row.l2_of(usable_l2_bytes(system.gpu))
-            options = Options(detail=detail, l2=l2, load=row.load, operands=row.operands, source=row.source)
+            options = Options(
+                detail=detail, l2=l2, load=row.load, operands=row.operands, source=row.source, limits=False
+            )
             cases[index] = Case(system, OperatorWorkload(row.operator, options))
     return cases, reasons
 
@@ -212,7 +228,9 @@ def _with_recorded_kernels(
         for index, item in scored.items()
     }
     pinned = {
-        index: _on_kernel(cases[index], name) for index, name in names.items() if updated[index].pinned_us is None
+        index: _with_options(cases[index], kernel=name)
+        for index, name in names.items()
+        if updated[index].pinned_us is None
     }
     for index, outcome in _outcomes(pinned, service, progress, journal):
         if outcome.result is not None:
@@ -222,9 +240,8 @@ def _with_recorded_kernels(
     return updated
 
 
-def _on_kernel(case: OperatorCase, kernel: str) -> OperatorCase:
-    options = replace(case.workload.options, kernel=kernel)
-    return replace(case, workload=replace(case.workload, options=options))
+def _with_options(case: OperatorCase, **changed: Any) -> OperatorCase:
+    return replace(case, workload=replace(case.workload, options=replace(case.workload.options, **changed)))
 
 
 def _name_in_catalogue(case: OperatorCase, recorded: str) -> str:

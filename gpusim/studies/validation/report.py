@@ -57,8 +57,13 @@ class Table:
             **metrics(self.scored, [reason for _, reason in self.skipped]),
             "strata": strata(self.scored),
             "kernel_choice": kernel_choice(self.scored),
-            "worst": [explained(item) for item in _by_error(self.scored)[:WORST_ROWS]],
+            "worst": [explained(item) for item in self.worst],
         }
+
+    @property
+    def worst(self) -> list[Scored]:
+        """The rows with the largest errors."""
+        return sorted(self.scored, key=lambda item: -abs(item.error_fraction))[:WORST_ROWS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +151,10 @@ def validate(
     boards = _boards_of_pair(pair, specs, arch_path) if pair else None
     systems = systems_of(rows, specs, overheads or {}, arch_path)
     predictions = predict_rows(rows, detail, systems, unknown, service, progress, journal)
+    worst = [item for table in _tables(rows, predictions, sha256) for item in table.worst]
+    if boards:
+        worst += [item for pair in speedups(boards, rows, predictions).worst for item in (pair.first, pair.second)]
+    predictions = predictions.with_limits(worst, service)
     return ValidationReport(
         detail,
         _tables(rows, predictions, sha256),
@@ -228,7 +237,3 @@ def _boards_of_pair(
     if names[0] == names[1]:
         raise MeasuredError(f"--pair: {' and '.join(pair)} are one GPU; name two")
     return names[0], names[1]
-
-
-def _by_error(scored: Sequence[Scored]) -> list[Scored]:
-    return sorted(scored, key=lambda item: -abs(item.error_fraction))

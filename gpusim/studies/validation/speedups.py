@@ -72,10 +72,13 @@ class Speedups:
                 {"op": op, "dtype": dtype, "sparsity": sparsity, **_metrics(pairs)}
                 for (op, dtype, sparsity), pairs in members.items()
             ],
-            "worst": [_worst(pair) for pair in sorted(self.pairs, key=lambda pair: -abs(pair.error_fraction))][
-                :WORST_PAIRS
-            ],
+            "worst": [_worst(pair) for pair in self.worst],
         }
+
+    @property
+    def worst(self) -> list[Pair]:
+        """The pairs with the largest errors."""
+        return sorted(self.pairs, key=lambda pair: -abs(pair.error_fraction))[:WORST_PAIRS]
 
 
 def speedups(
