@@ -7,7 +7,7 @@ What stands between two markers is replaced. docs/accuracy.md has errors on meas
 the commit and the tables' hashes, on single published figures (``published``), on measured steps of whole models
 (``models``), on collectives, on kernels out of traces (``traces``) and on published microbenchmarks, and what the last
 calibrations (``make calibrate``) report of rows, sources and boards that they leave out (``left-out``). docs/model.md
-has what events add to closed forms (``events``) and how often a bottleneck is right (``limits``), docs/speed.md the
+has what events add to closed forms (``events``), how often an interval holds (``intervals``) and a bottleneck is right (``limits``), docs/speed.md the
 values of the last benchmark (``speed``, ``make bench``). The README has a line for each kind of prediction that
 something is given for (``accuracy``), and the picture of measured runs. What nothing is given for stays.
 """
@@ -25,6 +25,7 @@ from accuracy_table import accuracy_summary, accuracy_tables
 from calibration_table import left_out_summary, left_out_table
 from collectives_table import collectives_table
 from events_table import events_table
+from intervals_table import intervals_table
 from limits_table import limits_table, named_bottlenecks
 from microbench_table import microbench_table
 from models_table import models_tables, validated_steps
@@ -85,15 +86,17 @@ def tables(given: argparse.Namespace) -> dict[Path, dict[str, str]]:
     written = f"Written on {datetime.now(UTC):%Y-%m-%d} at {commit()}.\n"  # before the pages themselves are changed
     calibrations = sorted(CALIBRATIONS.glob("*.json"))
     steps = validated_steps(given.models)
+    figures = validated_figures(given.published) if given.published else None
     if given.files:
         report = validated(given.files)
         long["accuracy"] = "\n".join([accuracy_summary(report), accuracy_tables(report), written])
         model["events"] = f"{events_table(report)}\n{written}"
+        model["intervals"] = intervals_table(report, figures, steps)
         model["limits"] = limits_table(named_bottlenecks(jobs=available_cores()))
         save(picture(report), PARITY_PICTURE)
         short["accuracy"] = f"{summary(report, steps.values(), calibrations)}\n{written}"
-    if given.published:
-        long["published"] = published_table(validated_figures(given.published))
+    if figures:
+        long["published"] = published_table(figures)
     if steps:
         long["models"] = models_tables(steps)
     if given.collectives:

@@ -251,6 +251,10 @@ class Timed(NamedTuple):
     high_us: float | None
     """A tenth are longer."""
 
+    def contains(self, time_us: float) -> bool:
+        """Whether a measured time is in the interval."""
+        return self.low_us is not None and self.high_us is not None and self.low_us <= time_us <= self.high_us
+
 
 class Ratio(NamedTuple):
     """A ratio of two predicted times, with the interval that eight in ten measured ratios fall into."""
@@ -258,6 +262,10 @@ class Ratio(NamedTuple):
     value: float
     low: float | None
     high: float | None
+
+    def contains(self, ratio: float) -> bool:
+        """Whether a measured ratio is in the interval."""
+        return self.low is not None and self.high is not None and self.low <= ratio <= self.high
 
 
 def ratio_of(over: Timed, under: Timed) -> Ratio:

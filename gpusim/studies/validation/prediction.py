@@ -71,11 +71,9 @@ class Scored:
     @property
     def inside(self) -> bool | None:
         """Whether the reading is in the interval of its prediction; None where that states none."""
-        low_us, high_us = self.result.timing.time_us_p10, self.result.timing.time_us_p90
-        if low_us is None or high_us is None:
-            return None
-        as_launched_us = self.row.time_us * self.result.time_us / self.predicted_us  # whatever timed it
-        return low_us <= as_launched_us <= high_us
+        timed = self.result.timed
+        as_launched_us = self.row.time_us * timed.time_us / self.predicted_us  # whatever timed it
+        return None if timed.low_us is None else timed.contains(as_launched_us)
 
     @property
     def bound_by(self) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from gpusim.confidence import ratio_of
 from gpusim.evidence.measured import MeasuredRow
 from gpusim.studies.validation.accuracy import errors, mean_percent, percent, rounded
 from gpusim.studies.validation.noise import work_of
@@ -35,6 +36,12 @@ class Pair:
     def error_fraction(self) -> float:
         """Signed: positive where the second GPU is predicted too fast."""
         return self.predicted / self.measured - 1
+
+    @property
+    def inside(self) -> bool:
+        """Whether the measured speedup is in the interval of the predicted one."""
+        ratio = ratio_of(self.first.result.timed, self.second.result.timed)
+        return ratio.contains(ratio.value * self.measured / self.predicted)
 
     @property
     def faster_named(self) -> bool:
@@ -135,6 +142,7 @@ def _metrics(pairs: Sequence[Pair]) -> dict[str, Any]:
         "predicted_median": rounded(median(predicted)) if pairs else None,
         **errors(predicted, measured),
         "bound_mape": mean_percent(np.abs([pair.bound / pair.measured - 1 for pair in pairs])),
+        "inside_pct": mean_percent([pair.inside for pair in pairs]),
         "faster_named": named,
         "faster_named_pct": percent(named / len(pairs)) if pairs else None,
         "slowdowns": len(slower),

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from gpusim.confidence import ratio_of
 from gpusim.evidence.end_to_end import StepRow
 from gpusim.step.model import ModelResult
-from gpusim.studies.validation.accuracy import counts, errors, percent, rounded
+from gpusim.studies.validation.accuracy import counts, errors, mean_percent, percent, rounded
 from gpusim.version import MODEL_VERSION, __version__
 
 STEP_TIMES = "ms/step"
@@ -47,6 +48,17 @@ class ScoredStep:
     def error_fraction(self) -> float:
         """Signed: positive where the predicted value is larger."""
         return self.predicted / self.row.value - 1
+
+    @property
+    def longer(self) -> float:
+        """Measured over predicted time."""
+        return self.row.value / self.predicted if self.row.unit == STEP_TIMES else self.predicted / self.row.value
+
+    @property
+    def inside(self) -> bool:
+        """Whether the measured value is in the interval of its prediction."""
+        timed = self.result.timed
+        return timed.contains(self.longer * timed.time_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +107,7 @@ class EndToEndReport:
         return {
             **counts(len(scored), reasons),
             **errors([one.predicted for one in scored], [one.row.value for one in scored]),
+            "inside_pct": mean_percent([one.inside for one in scored]),
         }
 
 
@@ -128,6 +141,7 @@ def speedups(scored: Sequence[ScoredStep]) -> list[dict[str, Any]]:
         for old in scored:
             if new.row.gpu.startswith("a100") and old.row.gpu.startswith("v100") and _alike(new.row, old.row):
                 measured, predicted = new.row.value / old.row.value, new.predicted / old.predicted
+                ratio = ratio_of(old.result.timed, new.result.timed)
                 found.append({
                     "model": new.row.model,
                     "gpu_a": old.row.gpu,
@@ -138,6 +152,7 @@ def speedups(scored: Sequence[ScoredStep]) -> list[dict[str, Any]]:
                     "measured": rounded(measured),
                     "predicted": rounded(predicted),
                     "error_pct": percent(predicted / measured - 1),
+                    "inside": ratio.contains(ratio.value * measured / predicted),
                 })  # fmt: skip
     return found
 
