@@ -69,4 +69,4 @@ def _line(name: str, inside: Sequence[bool], halves: Sequence[float]) -> list[st
     if not inside:
         return []
     width = f"{100 * median(halves):.0f} %" if halves else ""
-    return [row((name, len(inside), f"{100 * sum(inside) / len(inside):.0f} %", width))]
+    return [row((name, str(len(inside)), f"{100 * sum(inside) / len(inside):.0f} %", width))]

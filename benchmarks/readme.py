@@ -6,10 +6,11 @@
 What stands between two markers is replaced. docs/accuracy.md has errors on measured runs (``accuracy``) with the date,
 the commit and the tables' hashes, on single published figures (``published``), on measured steps of whole models
 (``models``), on collectives, on kernels out of traces (``traces``) and on published microbenchmarks, and what the last
-calibrations (``make calibrate``) report of rows, sources and boards that they leave out (``left-out``). docs/model.md
-has what events add to closed forms (``events``), how often an interval holds (``intervals``) and a bottleneck is right (``limits``), docs/speed.md the
-values of the last benchmark (``speed``, ``make bench``). The README has a line for each kind of prediction that
-something is given for (``accuracy``), and the picture of measured runs. What nothing is given for stays.
+calibrations (``make calibrate``) report of rows, sources and boards that they leave out (``left-out``).
+docs/model.md has what events add to closed forms (``events``), how often an interval holds (``intervals``) and how
+often a bottleneck is right (``limits``), docs/speed.md the values of the last benchmark (``speed``, ``make bench``).
+The README has a line for each kind of prediction that something is given for (``accuracy``), and the picture of
+measured runs. What nothing is given for stays.
 """
 
 from __future__ import annotations

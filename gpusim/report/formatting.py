@@ -44,10 +44,12 @@ def interval_text(low_us: float | None, high_us: float | None, evidence: str | N
 def ratio_text(ratio: float, low: float | None, high: float | None) -> str:
     """A ratio with its interval, where one is stated.
 
-    >>> ratio_text(2.04, 1.81, 2.3), ratio_text(2.04, None, None)
-    ('2.04 (1.81 to 2.30)', '2.04')
+    >>> ratio_text(2.04, 1.81, 2.3), ratio_text(2.04, None, None), ratio_text(1.0, 1.0, 1.0)
+    ('2.04 (1.81 to 2.30)', '2.04', '1.00')
     """
-    return f"{ratio:.2f}" if low is None or high is None else f"{ratio:.2f} ({low:.2f} to {high:.2f})"
+    if low is None or high is None or low == high:
+        return f"{ratio:.2f}"
+    return f"{ratio:.2f} ({low:.2f} to {high:.2f})"
 
 
 def gpu_text(arch: str, overrides: Mapping[str, Any]) -> str:

@@ -130,7 +130,9 @@ def test_a_model_is_compared_by_its_step(command: RunGpusim) -> None:
     assert found["as_graph_us"] == pytest.approx(1e3 * step["as_graph_ms"])
     assert found["as_graph_us"] < found["time_us"]
     assert found["energy_mj"] == pytest.approx(1e3 * step["energy_j"])
-    assert found["time_us_p10"] is found["time_us_p90"] is found["evidence"] is None
+    assert found["time_us_p10"] == pytest.approx(1e3 * step["step_ms_p10"])
+    assert found["time_us_p10"] < found["time_us"] < found["time_us_p90"] == pytest.approx(1e3 * step["step_ms_p90"])
+    assert found["evidence"] is None
 
 
 def test_an_operator_has_the_interval_of_its_prediction(command: RunGpusim) -> None:

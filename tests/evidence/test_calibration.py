@@ -187,7 +187,7 @@ def test_a_fit_at_a_limit_is_reported_however_narrow_the_range(
     assert (one.at_limit, one.driven_to_limit) == (at_limit, driven)
     outcome = Calibration((one,), NO_BIAS, {None: NO_BIAS}, np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1))
     ended = CalibrationReport(
-        CalibrationSetting(Path("t4.yaml"), (), 1, 0, Names(None, None, frozenset())), outcome, (), 1, {}, {}, 0, {}
+        CalibrationSetting(Path("t4.yaml"), (), 1, 0, Names(None, None, frozenset())), outcome, (), (), 1, {}, {}, 0, {}
     )
     assert bool(ended.refusals) == driven
     assert any("ended at its limit" in text for text in ended.warnings) == (at_limit and not driven)
@@ -212,7 +212,7 @@ def test_what_no_board_could_draw_refuses_a_fit() -> None:
         (), NO_BIAS, {None: NO_BIAS}, np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1), beyond_physics=(text,)
     )
     setting = CalibrationSetting(Path("t4.yaml"), (), 1, 0, Names(None, None, frozenset()))
-    assert CalibrationReport(setting, outcome, (), 1, {}, {}, 0, {}).refusals == [f"beyond physics: {text}"]
+    assert CalibrationReport(setting, outcome, (), (), 1, {}, {}, 0, {}).refusals == [f"beyond physics: {text}"]
 
 
 def test_the_prior_of_a_value_stays_within_its_range() -> None:

@@ -12,33 +12,49 @@ import pytest
 from numpy.typing import NDArray
 
 import gpusim
-from gpusim.confidence import BEYOND, LEAST_ROWS, UNTESTED, Confidence, ErrorRange, MeasuredRange
+from gpusim.confidence import (
+    BETWEEN_SOURCES,
+    BEYOND,
+    LEAST_ROWS,
+    RATIO_LEAST,
+    SIGMAS_OF_80_PERCENT,
+    VARIANT,
+    Confidence,
+    ErrorRange,
+    MeasuredRange,
+    PredictionInterval,
+    Timed,
+    ratio_of,
+)
 from gpusim.evidence.measured import MeasuredRow
 from gpusim.files.yamlfile import SpecError
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.specs import load_spec
-from gpusim.studies.calibration.assessment import LeftOut
 from gpusim.studies.calibration.fit import Calibration
-from gpusim.studies.calibration.left_out import PRIOR_ROWS, confidence_of
+from gpusim.studies.calibration.left_out import LEAST_GROUP_ROWS, confidence_of
 from gpusim.studies.calibration.observations import Observation
 from gpusim.workloads.gemm import Gemm
+from gpusim.workloads.vector import LayerNorm, Softmax
 
 CUBE = Gemm(512, 512, 512, Dtype.FP16)
 ROWS = (
-    ErrorRange(cores="cuda", duration="long", rows=100, low=-0.02, high=0.04),
-    ErrorRange(cores="tensor", duration="short", rows=100, low=-0.2, high=0.3),
-    ErrorRange(cores="tensor", duration="long", rows=100, low=-0.1, high=0.1),
+    ErrorRange(family="product", rows=300, low=-0.3, high=0.4),
+    ErrorRange(family="product", kind="product", dtype="fp16", rows=200, low=-0.15, high=0.2),
+    ErrorRange(family="product", kind="product", dtype="fp16", duration="short", rows=100, low=-0.2, high=0.3),
+    ErrorRange(family="product", kind="product", board="A", dtype="fp16", rows=100, low=-0.1, high=0.12),
+    ErrorRange(family="vector", kind="softmax", dtype="fp32", rows=50, low=-0.02, high=0.04),
 )
-GROUPS = (ErrorRange(cores="tensor", duration="long", rows=100, low=-0.15, high=0.05),)
-
+SHARED = SIGMAS_OF_80_PERCENT * BETWEEN_SOURCES["product"]
 
 SPAN = MeasuredRange(
     board="A",
+    kind="product",
     dtype="fp16",
     batched=False,
     smaller_extent=1024,
     rows=LEAST_ROWS,
+    sources=("lab_1",),
     flops=(CUBE.flops / 2, CUBE.flops * 2.0),
     bytes=(CUBE.size_bytes / 2, CUBE.size_bytes * 2),
 )
@@ -50,8 +66,13 @@ def measured(**other: object) -> MeasuredRange:
     return SPAN.model_copy(update=other)
 
 
-def confidence(*ranges: MeasuredRange, groups: tuple[ErrorRange, ...] = GROUPS) -> Confidence:
-    return Confidence(fit="by hand", rows_left_out=ROWS, groups_left_out=groups, measured=ranges)
+def confidence(*ranges: MeasuredRange) -> Confidence:
+    return Confidence(fit="by hand", errors=ROWS, measured=ranges)
+
+
+def logs(found: PredictionInterval | None) -> tuple[float, float]:
+    assert found is not None
+    return math.log(found.low), math.log(found.high)
 
 
 @pytest.mark.parametrize(
@@ -69,16 +90,25 @@ def confidence(*ranges: MeasuredRange, groups: tuple[ErrorRange, ...] = GROUPS) 
     ],
 )
 def test_evidence_is_what_surrounds_a_shape(board: str, gemm: Gemm, evidence: str) -> None:
-    assert confidence(measured()).evidence(board, gemm) == evidence
+    assert confidence(measured()).evidence(board, gemm, "lab-1") == evidence
+
+
+def test_another_source_validates_nothing() -> None:
+    known = confidence(measured())
+    assert [known.evidence("A", CUBE, source) for source in ("lab 1", "lab-2", "")] == [
+        "validated",
+        "interpolated",
+        "interpolated",
+    ]
 
 
 def test_a_range_ends_at_its_last_product() -> None:
-    assert confidence(measured(flops=(1.0, float(CUBE.flops)))).evidence("A", CUBE) == "validated"
-    assert confidence(measured(flops=(1.0, CUBE.flops - 1.0))).evidence("A", CUBE) == "extrapolated"
+    assert confidence(measured(flops=(1.0, float(CUBE.flops)))).evidence("A", CUBE, "lab-1") == "validated"
+    assert confidence(measured(flops=(1.0, CUBE.flops - 1.0))).evidence("A", CUBE, "lab-1") == "extrapolated"
 
 
 def test_few_products_of_a_kind_validate_nothing() -> None:
-    assert confidence(measured(rows=LEAST_ROWS - 1)).evidence("A", CUBE) == "interpolated"
+    assert confidence(measured(rows=LEAST_ROWS - 1)).evidence("A", CUBE, "lab-1") == "interpolated"
 
 
 def test_ranges_of_two_kinds_surround_what_lies_between_them() -> None:
@@ -88,24 +118,59 @@ def test_ranges_of_two_kinds_surround_what_lies_between_them() -> None:
     assert confidence(below).evidence("A", CUBE) == "extrapolated"
 
 
-def test_the_interval_is_that_of_the_rows_left_out_and_widens_with_less_evidence() -> None:
+def test_the_interval_is_that_of_the_most_alike_group() -> None:
     known = confidence(measured())
-    ratios = {
-        board: tuple(map(math.log, known.interval(board, gemm, 300.0)[1:]))
-        for board, gemm in (("A", CUBE), ("B", CUBE), ("beyond", replace(CUBE, k=4096)))
-    }
-    assert ratios["A"] == pytest.approx((-0.1, 0.1))
-    assert ratios["B"] == pytest.approx((-0.15, 0.1))  # of groups left out, but never narrower than of rows
-    assert ratios["beyond"] == pytest.approx((BEYOND * -0.15, BEYOND * 0.1))
-    assert known.interval("A", CUBE, 10.0)[1:] == pytest.approx((math.exp(-0.2), math.exp(0.3)))
-    untested = confidence(measured(), groups=()).interval("B", CUBE, 300.0)
-    assert untested[1:] == pytest.approx((math.exp(-0.1 * UNTESTED), math.exp(0.1 * UNTESTED)))
+    assert logs(known.interval("A", CUBE, 300.0, "lab-1")) == pytest.approx((-0.1, 0.12))
+    assert known.own_error("B", CUBE, 300.0) == (0.15, 0.2)  # another board of the architecture
+    assert known.own_error("B", CUBE, 10.0) == (0.2, 0.3)  # short
+    assert known.own_error("B", replace(CUBE, dtype=Dtype.BF16, output="bf16"), 10.0) == (0.2, 0.3)  # of its rate
+    int8 = replace(CUBE, dtype=Dtype.INT8, output="int32", accumulate="int32")
+    assert known.own_error("B", int8, 10.0) == (0.3, 0.4)  # all products
+    assert known.own_error("A", Softmax(64, 64, Dtype.FP32), 10.0) == (0.02, 0.04)
+    assert known.own_error("A", LayerNorm(64, 64, Dtype.FP32), 10.0) is None  # nobody measured one
+
+
+def test_what_a_source_shares_adds_as_a_root_of_squares_and_widens_beyond_what_was_measured() -> None:
+    known = confidence(measured())
+    assert logs(known.interval("A", CUBE, 300.0)) == pytest.approx((-math.hypot(0.1, SHARED), math.hypot(0.12, SHARED)))
+    far = logs(known.interval("A", replace(CUBE, k=4096), 300.0))
+    assert far == pytest.approx((-BEYOND * math.hypot(0.1, SHARED), BEYOND * math.hypot(0.12, SHARED)))
+    changed = known.model_copy(update={"variant": True}).interval("A", CUBE, 300.0)
+    assert changed is not None
+    assert changed.evidence == "extrapolated"
+    assert logs(changed)[1] == pytest.approx(math.hypot(0.12, SHARED, SIGMAS_OF_80_PERCENT * VARIANT))
 
 
 def test_an_interval_holds_its_prediction_even_where_all_rows_took_longer() -> None:
     slow = tuple(one.model_copy(update={"low": 0.05}) for one in ROWS)
-    known = confidence(measured()).model_copy(update={"rows_left_out": slow})
-    assert known.interval("A", CUBE, 300.0).low == 1.0
+    known = confidence(measured()).model_copy(update={"errors": slow})
+    assert logs(known.interval("A", CUBE, 300.0, "lab-1"))[0] == 0.0
+
+
+# Ratios -----------------------------------------------------------------------------------------
+
+
+def test_errors_on_two_boards_add_and_on_two_variants_cancel() -> None:
+    slow, fast = Timed("A", 10.0, 8.0, 12.5), Timed("B", 5.0, 4.0, 6.25)
+    ratio = ratio_of(slow, fast)
+    assert ratio.low is not None
+    assert math.log(ratio.value / ratio.low) == pytest.approx(math.sqrt(2) * math.log(1.25))
+    variant = ratio_of(slow, fast._replace(board="A"))
+    assert variant.low is not None
+    assert 2.0 > variant.low > ratio.low
+    unchanged = ratio_of(slow, slow._replace(low_us=7.0))
+    assert unchanged.low == pytest.approx(math.exp(-RATIO_LEAST))
+    assert ratio_of(slow, slow) == (1.0, 1.0, 1.0)
+    assert ratio_of(slow, fast._replace(low_us=None)) == (2.0, None, None)
+
+
+def test_a_replaced_value_leaves_the_ratio_firmer_than_the_time() -> None:
+    wider = gpusim.predict("t4", m=1024, n=1024, k=1024, overrides={"dram.peak_bandwidth_gb_per_s": "2x"})
+    shipped = gpusim.predict("t4", m=1024, n=1024, k=1024)
+    ratio = ratio_of(shipped.timed, wider.timed)
+    assert ratio.low is not None
+    assert wider.timed.low_us is not None
+    assert ratio.value / ratio.low < wider.time_us / wider.timed.low_us
 
 
 # From a calibration -----------------------------------------------------------------------------
@@ -120,55 +185,36 @@ def observation(number: int, source: str) -> Observation:
     return Observation(row, row.operator, Options())
 
 
-def calibration(held_out: NDArray[np.float64], kernel_us: float, *left: LeftOut) -> Calibration:
+def calibration(held_out: NDArray[np.float64], kernel_us: float) -> Calibration:
     count = len(held_out)
     same = np.zeros(count)
-    return Calibration((), {}, {None: {}}, same, same, held_out, np.full(count, math.log(kernel_us)), left)
+    return Calibration((), {}, {None: {}}, same, same, held_out, np.full(count, math.log(kernel_us)))
 
 
 def test_a_calibration_writes_quantiles_of_measured_over_predicted() -> None:
-    rows = [observation(number, "one") for number in range(101)]
-    found = confidence_of({"t4": "T4"}, rows, calibration(np.linspace(-1.0, 0.0, 101), 290.0), "fit")
-    (group,) = found.rows_left_out
-    # predicted too short by up to a factor of e; one group is the whole
-    assert (group.cores, group.duration, group.rows) == ("tensor", "long", 101)
-    assert (group.low, group.high) == pytest.approx((0.1, 0.9))
-    spans = [(one.board, one.dtype, one.smaller_extent, one.rows) for one in found.measured]
-    assert spans == [("T4", "fp16", 128, 65), ("T4", "fp16", 1024, 36)]
+    rows = [observation(number, "lab 1") for number in range(99)]
+    found = confidence_of({"t4": "T4"}, rows, calibration(np.linspace(-0.98, 0.0, 99), 290.0), (), "fit")
+    # predicted too short by up to a factor of e; the tails begin at the 10th row of 99, from either end
+    assert {(one.rows, one.low, one.high) for one in found.errors} == {(99, 0.09, 0.89)}
+    groups = {(one.kind, one.board, one.dtype, one.duration) for one in found.errors}
+    assert {("product", "T4", "fp16", "long"), ("product", "", "fp16", ""), ("", "", "", "")} <= groups
+    spans = [(one.board, one.dtype, one.smaller_extent, one.rows, one.sources) for one in found.measured]
+    assert spans == [("T4", "fp16", 128, 65, ("lab_1",)), ("T4", "fp16", 1024, 34, ("lab_1",))]
     assert found.measured[0].flops == (2 * 64 * 4096**2, 2 * 128 * 4096**2)
 
 
 def test_readings_that_are_mostly_host_time_are_passed_over() -> None:
-    rows = [observation(number, "one") for number in range(10)]
-    found = confidence_of({"t4": "T4"}, rows, calibration(np.zeros(10), 140.0), "fit")
-    assert not found.rows_left_out
+    rows = [observation(number, "one") for number in range(LEAST_GROUP_ROWS)]
+    found = confidence_of({"t4": "T4"}, rows, calibration(np.zeros(len(rows)), 140.0), (), "fit")
+    assert not found.errors
     assert found.measured
 
 
-def test_few_products_of_a_kind_span_no_range() -> None:
+def test_few_products_of_a_kind_span_no_range_and_have_no_quantiles() -> None:
     rows = [observation(number, "one") for number in range(LEAST_ROWS - 1)]
-    assert not confidence_of({"t4": "T4"}, rows, calibration(np.zeros(len(rows)), 290.0), "fit").measured
-
-
-def test_errors_of_groups_left_out_belong_to_their_own_rows() -> None:
-    rows = [observation(number, "one" if number % 2 else "two") for number in range(20)]
-    left = LeftOut("source", "one", 10, np.full(10, -0.5)), LeftOut("source", "two", 10, None)
-    found = confidence_of({"t4": "T4"}, rows, calibration(np.zeros(20), 290.0, *left), "fit")
-    (group,) = found.groups_left_out
-    assert (group.rows, group.low, group.high) == (10, 0.5, 0.5)
-
-
-def test_a_small_group_is_drawn_towards_the_whole() -> None:
-    rows = [observation(number, "one") for number in range(100)]
-    held_out = np.where(np.arange(100) < PRIOR_ROWS, -1.0, 0.0)
-    outcome = calibration(held_out, 290.0)
-    kernels = np.where(np.arange(100) < PRIOR_ROWS, math.log(49.0), math.log(290.0))
-    rows = [replace(one, row=replace(one.row, time_us=49.0)) if n < PRIOR_ROWS else one for n, one in enumerate(rows)]
-    short, long = confidence_of({"t4": "T4"}, rows, replace(outcome, kernel_log_times=kernels), "fit").rows_left_out
-    # of the whole the upper tail is 1, the lower 0
-    assert [short.duration, short.low, short.high] == ["short", pytest.approx(0.5), pytest.approx(1.0)]
-    assert [long.duration, long.low] == ["long", pytest.approx(0.0)]
-    assert long.high == pytest.approx(20 / 100)
+    found = confidence_of({"t4": "T4"}, rows, calibration(np.zeros(len(rows)), 290.0), (), "fit")
+    assert not found.measured
+    assert not found.errors
 
 
 # In predictions ---------------------------------------------------------------------------------
@@ -185,10 +231,10 @@ def test_a_prediction_lies_in_its_interval_and_a_bound_has_none() -> None:
 
 
 def test_what_no_fit_has_tested_is_extrapolated() -> None:
-    softmax = gpusim.predict("t4", op="softmax", m=512, n=512, dtype="fp32")
+    sums = gpusim.predict("h200", op="softmax", m=512, n=512, dtype="fp32")
     teaching = gpusim.predict("teaching", m=64, n=64, k=64, dtype="fp32")
     faster = gpusim.predict("t4", m=512, n=512, k=512, overrides={"l2.capacity_mib": 8.0})
-    assert {one.timing.evidence for one in (softmax, teaching, faster)} == {"extrapolated"}
+    assert {one.timing.evidence for one in (sums, teaching, faster)} == {"extrapolated"}
 
 
 def test_a_damaged_file_is_refused_by_name(tmp_path: Path) -> None:
@@ -196,8 +242,8 @@ def test_a_damaged_file_is_refused_by_name(tmp_path: Path) -> None:
     spec.write_text("name: Mine\nextends: t4\n", encoding="utf-8")
     (tmp_path / "confidence").mkdir()
     damaged = tmp_path / "confidence" / "mine.json"
-    damaged.write_text(json.dumps({"fit": "by hand", "rows_left_out": [], "measured": []}), encoding="utf-8")
-    with pytest.raises(SpecError, match=r"mine\.json:1: groups_left_out: Field required; run the calibration again"):
+    damaged.write_text(json.dumps({"fit": "by hand", "errors": []}), encoding="utf-8")
+    with pytest.raises(SpecError, match=r"mine\.json:1: measured: Field required; run the calibration again"):
         load_spec(spec)
 
 
@@ -205,5 +251,5 @@ def test_a_damaged_file_is_refused_by_name(tmp_path: Path) -> None:
 def test_shipped_fits_know_their_errors_and_no_row(arch: str) -> None:
     confidence = load_spec(arch).system.confidence
     assert confidence is not None
-    assert all(one.low < 0 < one.high for one in confidence.rows_left_out)
+    assert any(one.family == "product" and one.low < 0 < one.high for one in confidence.errors)
     assert all(one.rows >= LEAST_ROWS for one in confidence.measured)

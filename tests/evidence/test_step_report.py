@@ -9,6 +9,7 @@ from typing import cast
 import models_table
 import pytest
 
+from gpusim.confidence import Timed
 from gpusim.evidence.end_to_end import StepRow
 from gpusim.report.step_validation_tables import step_validation_tables
 from gpusim.step.model import ModelResult
@@ -36,7 +37,8 @@ def step(file: str, row_id: str, unit: str, error: float) -> ScoredStep:
     row = StepRow(file, 2, row_id, "t4", 1, "net", "train", "fp32", 8, 100.0, unit)
     predicted = 100.0 * (1 + error)
     of_step = SimpleNamespace(idle_fraction=0.0, clock_mhz=1000.0)
-    result = SimpleNamespace(step_ms=predicted, throughput=predicted, step=of_step, memory_gib=1.0)
+    timed = Timed("T4", 1.0, 0.8, 1.25)
+    result = SimpleNamespace(step_ms=predicted, throughput=predicted, step=of_step, memory_gib=1.0, timed=timed)
     return ScoredStep(row, ((1.0, cast("ModelResult", result)),))
 
 
@@ -72,3 +74,8 @@ def test_the_report_prints_speedups_and_scaling_with_their_errors() -> None:
     speedup, scaled = models_table.model_sentences("runs", report)
     assert speedup.endswith("(runs, 3 pairs): median error 3.0 %, largest 12.0 %.\n")
     assert "eight GPUs (3) 3.3 and 6.0; eight GPUs, not input-bound (2) 2.0 and 3.0" in scaled
+
+
+def test_a_measured_step_is_inside_the_interval_of_its_prediction_or_not() -> None:
+    inside = [step("a.csv", "a1", unit, error).inside for unit in (STEP_TIMES, "img/s") for error in (0.2, 0.3)]
+    assert inside == [True, False, True, False]  # from 0.8 to 1.25 of the predicted time
