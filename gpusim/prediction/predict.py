@@ -13,7 +13,7 @@ from gpusim.launch import Launch
 from gpusim.lowering.totals import Totals
 from gpusim.prediction.assembly import result_of
 from gpusim.prediction.breakdown import Breakdown, breakdown
-from gpusim.prediction.limits import Limits, Run, limits_of
+from gpusim.prediction.limits import Limits, Run, clock_limit, limits_of
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import Plan
 from gpusim.prediction.power import Sustained
@@ -95,7 +95,8 @@ class Prepared:
             wrong = contradictions(timed)
         if recorder is not None:
             timed = _recorded(system, options, chosen, timed, recorder, progress)
-        notes = (*_other_choice(system, self.ranked), *wrong)
+        held = clock_limit(system.gpu, timed.sustained.clock_mhz) == "power"
+        notes = (*_other_choice(system, self.ranked), *(_unscaled_limit(system) if held else ()), *wrong)
         divided = breakdown(system.gpu, timed)
         wanted = limits and options.limits and options.detail != "bound"
         helping = self._limits(timed, divided, clock_is_given=at is not None) if wanted else None
@@ -155,6 +156,19 @@ def _recorded(
 def _warp_iterations(gpu: Gpu, totals: Sequence[Totals]) -> int:
     """Iterations of warps' main loops on the busiest SM, over all launches."""
     return sum(one.ctas_on_busiest_sm(gpu) * one.warp_iterations for one in totals)
+
+
+def _unscaled_limit(system: System) -> tuple[str, ...]:
+    """A note where the power limit holds the clock of more SMs than it was made for."""
+    shipped, gpu = system.library.tuned_for, system.gpu
+    if shipped is None or gpu.sm.count <= shipped.sm.count or gpu.power.board_limit_w > shipped.power.board_limit_w:
+        return ()
+    scaled_w = shipped.power.board_limit_w * gpu.sm.count / shipped.sm.count
+    note = (
+        f"{gpu.sm.count} SMs share the power limit of {shipped.sm.count}; --set power.board_limit_w={scaled_w:.0f} "
+        "raises it in proportion"
+    )
+    return (note,)
 
 
 def _other_choice(system: System, ranked: Ranked) -> tuple[str, ...]:

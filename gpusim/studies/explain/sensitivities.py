@@ -55,6 +55,8 @@ RESOURCES = (
     Resource("start of kernels", less=r"front_end\.kernel_latency_us|host\.(graph|stream|warm_icache)_gap_us"),
     Resource("power limit", more=r"power\.board_limit_w"),
 )
+SCALED = (Resource("SMs and power limit", more=r"sm\.count|power\.board_limit_w"),)
+"""Besides: more SMs at the same limit run at a lower clock."""
 OF_MODELS = (Resource("host calls", less=r"host\.(framework_call_us|framework_step_us|framework_item_us)\..*"),)
 """Besides, of steps of models."""
 OF_SEVERAL = (Resource("links between GPUs", more=r"links\..*\.gb_per_s"),)
@@ -132,5 +134,5 @@ def overrides_of(resource: Resource, factor: float, spec: Spec) -> dict[str, flo
 
 def _resources(workload: Workload) -> tuple[Resource, ...]:
     if not isinstance(workload, ModelWorkload):
-        return RESOURCES
-    return (*RESOURCES, *OF_MODELS, *(OF_SEVERAL if workload.gpus > 1 else ()))
+        return *RESOURCES, *SCALED
+    return (*RESOURCES, *SCALED, *OF_MODELS, *(OF_SEVERAL if workload.gpus > 1 else ()))
