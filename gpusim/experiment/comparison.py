@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpusim.confidence import Timed, ratio_of
+
 Row = dict[str, Any]
 """One result of an experiment: the fields of a result and its place in the experiment."""
 
@@ -45,13 +47,17 @@ def as_paths(rows: Sequence[Row], dtype: str) -> list[Row]:
 
 
 def speedups(rows: Sequence[Row], baseline: str) -> list[Row]:
-    """Rows of the other GPUs that the baseline ran too, with their ``speedup``; the fastest run counts."""
-    base: dict[tuple[Any, ...], float] = {}
+    """Rows of the other GPUs that the baseline ran too, with their ``speedup``; the fastest run counts.
+
+    Predicted ones have its interval as well: ``speedup_p10`` and ``speedup_p90``.
+    """
+    base: dict[tuple[Any, ...], Row] = {}
     for row in rows:
         if row["gpu"] == baseline:
-            base[_baseline_key(row)] = min(row["time_us"], base.get(_baseline_key(row), row["time_us"]))
+            key = _baseline_key(row)
+            base[key] = min(row, base.get(key, row), key=lambda one: one["time_us"])
     return [
-        {**row, "speedup": base[_baseline_key(row)] / row["time_us"]}
+        {**row, **_speedup(base[_baseline_key(row)], row)}
         for row in rows
         if row["gpu"] != baseline and _baseline_key(row) in base
     ]
@@ -61,7 +67,18 @@ def sparse_speedups(rows: Sequence[Row]) -> list[Row]:
     """The 2:4 rows that have a dense counterpart, with the ``speedup`` over it."""
     dense = {_counterpart_key(row): row for row in rows if row["sparsity"] == "dense"}
     pairs = [(row, dense.get(_counterpart_key(row))) for row in rows if row["sparsity"] == "2:4"]
-    return [{**row, "speedup": other["time_us"] / row["time_us"]} for row, other in pairs if other]
+    return [{**row, **_speedup(other, row)} for row, other in pairs if other]
+
+
+def _speedup(base: Row, row: Row) -> dict[str, float | None]:
+    """The speedup of a run over another, with its interval where both have one."""
+    ratio = ratio_of(*(Timed(one["gpu"], one["time_us"], *interval(one, "time_us")) for one in (base, row)))
+    return {"speedup": ratio.value, "speedup_p10": ratio.low, "speedup_p90": ratio.high}
+
+
+def interval(row: Row, key: str) -> tuple[float | None, float | None]:
+    """The interval of a value of a row; None where it states none, as a measured run does."""
+    return row.get(f"{key}_p10") or None, row.get(f"{key}_p90") or None
 
 
 def _baseline_key(row: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 from gpusim.experiment.comparison import Row
 from gpusim.figures import ticks
 from gpusim.figures.canvas import Canvas, Caption, Entry
-from gpusim.figures.style import COLOURS, HOLLOW, wrapped
+from gpusim.figures.style import COLOURS, HOLLOW, WHISKER, wrapped
 
 BAR_IN = 0.3
 BAR = 0.62
@@ -29,7 +29,7 @@ def model_speedups_figure(title: str, rows: Sequence[Row]) -> Figure:
     canvas = Canvas()
     types = list(dict.fromkeys((row["baseline_precision"], row["precision"]) for row in rows))
     counts = sorted({row["gpus"] for row in rows})
-    end = 1.12 * max(max(row["speedup"], row["measured_speedup"] or 0, row["claimed_speedup"] or 0) for row in rows)
+    end = 1.12 * max(max(row["speedup_p90"], row["measured_speedup"] or 0, row["claimed_speedup"] or 0) for row in rows)
     for at, (before, after) in enumerate(types):
         own_types = [row for row in rows if (row["baseline_precision"], row["precision"]) == (before, after)]
         names = list(dict.fromkeys(row["label"] for row in own_types))
@@ -46,6 +46,7 @@ def model_speedups_figure(title: str, rows: Sequence[Row]) -> Figure:
     boards = ", ".join(dict.fromkeys(f"{row['gpu']} over {row['baseline']}" for row in rows))
     entries: list[Entry] = [
         (Patch(facecolor=COLOURS[0]), "simulated"),
+        (Line2D([], [], **WHISKER), "8 in 10 measured runs"),
         (Line2D([], [], **MEASURED), "measured, published by others"),
     ]
     if any(row["claimed_speedup"] for row in rows):
@@ -57,6 +58,7 @@ def _bars(ax: Axes, rows: Sequence[Row], names: Sequence[str], end: float, *, na
     places = [names.index(row["label"]) for row in rows]
     ax.barh(places, [row["speedup"] for row in rows], height=BAR, color=COLOURS[0])
     for place, row in zip(places, rows, strict=True):
+        ax.plot([row["speedup_p10"], row["speedup_p90"]], [place, place], **WHISKER)
         if row["measured_speedup"]:
             ax.plot(row["measured_speedup"], place, **MEASURED)
         if row["claimed_speedup"]:

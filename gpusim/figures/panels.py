@@ -12,15 +12,16 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from gpusim.experiment.comparison import Row, shape, with_series
+from gpusim.experiment.comparison import Row, interval, shape, with_series
 from gpusim.experiment.plot_pages import Band, PanelRows, band_pages, places, speedup_rows
 from gpusim.experiment.plot_schema import PlotEntry, ReferenceLine
 from gpusim.figures import ticks
 from gpusim.figures.canvas import Canvas, Caption, Entry, page_title
 from gpusim.figures.overlay import conditions
-from gpusim.figures.style import COLOURS, HOLLOW, dash, hatch, look, wrapped
+from gpusim.figures.style import COLOURS, HOLLOW, WHISKER, dash, hatch, look, wrapped
 from gpusim.report.formatting import shape_text
 
+DOUBT = "Thin lines and bands: 8 in 10 measured runs"
 PANEL_IN = (4.3, 2.7)
 """Width and height of a panel of curves."""
 LANE_IN = 0.17
@@ -137,11 +138,14 @@ def _page(
                 _curves(ax, plot, group, seen)
             else:
                 _list(ax, plot, group, seen, own, named=column == 0 or not alike)
-            _limit(ax, plot.of, group, [*(row[plot.of.key] for row in (*group.rows, *seen))], lines)
+            values = [row[plot.of.key] for row in (*group.rows, *seen)]
+            values += [end for row in group.rows for end in interval(row, plot.of.key) if end is not None]
+            _limit(ax, plot.of, group, values, lines)
     groups = [group for band in bands for group in band]
     any_seen = any(group.holds(row) for group in groups for row in measured)
     entries = _page_entries(plot, own, groups, baseline, any_seen=any_seen)
-    subtitle = caption.subtitle + (". Hollow: measured" if any_seen else "")
+    doubt = any(interval(row, plot.of.key)[0] for group in groups for row in group.rows)
+    subtitle = caption.subtitle + (f". {DOUBT}" if doubt else "") + (". Hollow: measured" if any_seen else "")
     return canvas.finish(Caption(caption.title, subtitle, entries, caption.notes if any_seen else ()))
 
 
@@ -226,6 +230,7 @@ def _curves(ax: Axes, plot: _Plot, group: PanelRows, seen: Sequence[Row]) -> Non
         if own:
             style: dict[str, Any] = {"markersize": 4, "linewidth": 1.3, "linestyle": dash(index)}
             ax.plot(*zip(*own, strict=True), **look(index), **style)
+            _band(ax, plot, group, index)
         points = [(group.size(row), row[plot.of.key]) for row in seen if row["series"] == series]
         if points:
             ax.plot(*zip(*points, strict=True), **{**look(index), **HOLLOW})
@@ -234,6 +239,15 @@ def _curves(ax: Axes, plot: _Plot, group: PanelRows, seen: Sequence[Row]) -> Non
     ax.set_xlim(sizes[0] / (sizes[-1] / sizes[0]) ** 0.04, sizes[-1] * (sizes[-1] / sizes[0]) ** 0.04)
     ax.tick_params(labelsize=TICK_SIZE)
     ax.set_xlabel(group.axis)
+
+
+def _band(ax: Axes, plot: _Plot, group: PanelRows, index: int) -> None:
+    """The intervals along a curve."""
+    own = [row for row in group.rows if row["series"] == plot.series[index]]
+    ends = sorted((group.size(row), *interval(row, plot.of.key)) for row in own if all(interval(row, plot.of.key)))
+    if ends:
+        sizes, low, high = zip(*ends, strict=True)
+        ax.fill_between(sizes, low, high, color=look(index)["color"], alpha=0.15, linewidth=0.0)
 
 
 def _list(ax: Axes, plot: _Plot, group: PanelRows, seen: Sequence[Row], present: Sequence[str], *, named: bool) -> None:
@@ -250,6 +264,10 @@ def _list(ax: Axes, plot: _Plot, group: PanelRows, seen: Sequence[Row], present:
             ax.plot(values, heights, **look(index), linestyle="none", markersize=5)
         else:
             ax.barh(heights, values, height=0.72 / plot.shown, **_bar_look(index))
+        intervals = [interval(row, plot.of.key) for _, row in own]
+        for height, (low, high) in zip(heights, intervals, strict=True):
+            if low is not None and high is not None:
+                ax.plot([low, high], [height, height], **WHISKER)
         runs = [
             (run[plot.of.key], height)
             for height, (_, row) in zip(heights, own, strict=True)
@@ -259,7 +277,9 @@ def _list(ax: Axes, plot: _Plot, group: PanelRows, seen: Sequence[Row], present:
         if runs:
             ax.plot(*zip(*runs, strict=True), **{**look(index), "color": "black", **HOLLOW, "markersize": 6})
         for height, value in zip(heights, values, strict=True):
-            _value(ax, max([value, *(run for run, at in runs if at == height)]), height, plot.of.value(value))
+            ends = [value, *(run for run, at in runs if at == height)]
+            ends += [high for (_, high), at in zip(intervals, heights, strict=True) if at == height and high]
+            _value(ax, max(ends), height, plot.of.value(value))
     names = [wrapped(_name(rows[0]), NAME_IN, NAME_SIZE) for rows in at_places]
     ax.set_yticks(range(len(names)), names if named else [""] * len(names))
     ax.tick_params(axis="y", length=0, labelsize=NAME_SIZE)

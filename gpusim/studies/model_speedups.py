@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpusim import figures
+from gpusim.confidence import ratio_of
 from gpusim.execution.cases import Case
 from gpusim.execution.service import Service
 from gpusim.execution.sweep import predict_all
@@ -63,6 +64,8 @@ def _row(case: SpeedupCase, baseline: ModelResult, other: ModelResult) -> Row:
     """A comparison as a row."""
     measured, claimed = case.measured, case.claimed
     speedup = other.throughput / baseline.throughput
+    time_ratio = ratio_of(baseline.timed, other.timed)
+    low, high = (speedup * (end or time_ratio.value) / time_ratio.value for end in (time_ratio.low, time_ratio.high))
     return {
         "label": case.model.label,
         "model": case.model.model,
@@ -78,6 +81,8 @@ def _row(case: SpeedupCase, baseline: ModelResult, other: ModelResult) -> Row:
         "throughput": other.throughput,
         "unit": other.unit,
         "speedup": speedup,
+        "speedup_p10": low,
+        "speedup_p90": high,
         "measured_speedup": measured.speedup if measured else "",
         "error_pct": 100 * (speedup / measured.speedup - 1) if measured else "",
         "claimed_speedup": claimed.speedup if claimed else "",

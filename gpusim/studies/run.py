@@ -41,7 +41,19 @@ MOST_PRINTED = 1_000
 """Rows that a table prints; all are in the CSV."""
 SHOWN = (
     *("gpu", "group", "label", "mathmode", "batch", "m", "n", "k", "dtype", "sparsity", "layout", "detail", "l2"),
-    *("load", "operands", "time_us", "cycles", "tflops", "pct_of_peak", "peak_tflops", "bottleneck", "kernel"),
+    *(
+        "load",
+        "operands",
+        "time_us",
+        "time_us_p10",
+        "time_us_p90",
+        "cycles",
+        "tflops",
+        "pct_of_peak",
+        "peak_tflops",
+        "bottleneck",
+        "kernel",
+    ),
     *("stall_cycles", "warp_cycles", "dram_peak_gb_per_s", "element_bits", "output_bits"),
 )
 """Columns that tables and plots read."""
