@@ -47,9 +47,7 @@ def capture(
         sketch, counted = _from_script(source)
     else:
         refuse(f"{source}: expected a .py script or an .onnx file")
-    text = model_yaml(
-        sketch, title=source.stem, source=f"captured from {source.name}", item=item, optimizer=optimizer, batch=batch
-    )
+    text = model_yaml(sketch, program=source, item=item, optimizer=optimizer, batch=batch)
     with refusing_file_errors(out):
         out.write_text(text, encoding="utf-8")
     graph = load_model(str(out)).graph()
