@@ -54,7 +54,9 @@ def capture_module(model: Any, inputs: Any, script: Path) -> Captured:
 def _reason(error: BaseException) -> str:
     """An exception of the user's code in one line."""
     if isinstance(error, DataDependentOutputException):
-        return "it reads the value of a weight, an input or a random tensor, which have none here; state the value instead"
+        return (
+            "it reads the value of a weight, an input or a random tensor, which have none here; state the value instead"
+        )
     text = str(error).splitlines()[0] if str(error) else "no reason given"
     return f"{type(error).__name__}: {text}"
 
@@ -172,7 +174,7 @@ def _is_small(tensor: Any) -> bool:
 
 
 def _may_enlarge(func: Any) -> bool:
-    """Whether a function allocates a result whose shape follows from the shapes of its arguments, as ``repeat`` does."""
+    """Whether a function allocates a result whose shape follows from those of its arguments, as ``repeat`` does."""
     if not isinstance(func, torch._ops.OpOverload) or func.is_view or func._schema.is_mutable:  # noqa: SLF001
         return False
     return not {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & set(func.tags)
@@ -191,7 +193,7 @@ def _hidden(tensors: Sequence[Any]) -> Iterator[None]:
             one.constant = value
 
 
-def _converted(module: Any, convert: Any, recurse: bool = True) -> Any:  # noqa: FBT001, FBT002 -- PyTorch's own
+def _converted(module: Any, convert: Any, recurse: bool = True) -> Any:
     """``torch.nn.Module._apply``, which cannot convert fake weights: they keep their identity, as real ones do."""
     for child in module.children() if recurse else ():
         child._apply(convert)  # noqa: SLF001

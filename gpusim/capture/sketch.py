@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
@@ -37,11 +37,12 @@ class Unknown:
     """The user's file, and the line of it that makes the call, where it is known."""
 
 
-class Share(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Share:
     """Calls of one name that have no layer."""
 
     name: str
-    count: int
+    calls: int
     of_bytes: float
     """Share of the bytes of all calls."""
     of_flops: float
@@ -147,18 +148,12 @@ PRECISIONS: Mapping[str, Precision] = {"float32": "fp32", "float16": "fp16", "bf
 """Precisions of models whose weights are of a type."""
 
 
-def precision_of(types: Mapping[str, int]) -> Precision:
-    """The precision of the type that most elements have.
-
-    Raises:
-        CaptureError: no precision of models has that type.
-
-    >>> precision_of({"float16": 4096, "float32": 64}), precision_of({})
-    ('fp16', 'fp32')
-    """
-    most = max(types, key=lambda name: types[name], default="float32")
+def _precision(sketch: Sketch, program: Path) -> Precision:
+    """The precision of the type that most elements have."""
+    most = max(sketch.types, key=lambda name: sketch.types[name], default="float32")
     if most not in PRECISIONS:
-        raise CaptureError(f"tensors of {most} are not supported; convert the model to {' or '.join(PRECISIONS)}")
+        *others, last = PRECISIONS
+        raise CaptureError(f"{program}: {most} is not supported; convert the model to {', '.join(others)} or {last}")
     return PRECISIONS[most]
 
 
@@ -170,12 +165,14 @@ def model_yaml(sketch: Sketch, *, program: Path, item: str, optimizer: str, batc
     """
     if not sketch.layers:
         raise CaptureError(f"{sketch.unknown[0].place if sketch.unknown else program}: {_nothing_has_a_layer(sketch)}")
-    try:
-        precision = precision_of(sketch.types)
-    except CaptureError as error:
-        raise CaptureError(f"{program}: {error}") from None
-    head = {"title": program.stem, "source": f"captured from {program.name}", "item": item, "optimizer": optimizer}
-    head |= {"precision": precision, "sizes": {"batch": batch}}
+    head = {
+        "title": program.stem,
+        "source": f"captured from {program.name}",
+        "item": item,
+        "optimizer": optimizer,
+        "precision": _precision(sketch, program),
+        "sizes": {"batch": batch},
+    }
     lines = [yaml.safe_dump(head, sort_keys=False, width=math.inf), "inputs:\n"]
     lines += [f"  {_flow({name: shape})[1:-1]}\n" for name, shape in sketch.inputs.items()]
     lines.append("layers:\n")
@@ -187,7 +184,7 @@ def _nothing_has_a_layer(sketch: Sketch) -> str:
     names = ", ".join(one.name for one in shares(sketch))
     if not names:
         return "the model computes nothing; let model() return a module that does"
-    return f"{names}: not supported, and the model calls nothing else; capture a model without it, or with other layers"
+    return f"{names}: not supported, and the model calls nothing else; capture a part of a model that calls others"
 
 
 def _flow(value: object) -> str:

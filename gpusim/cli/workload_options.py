@@ -34,9 +34,7 @@ WorkloadArgument = Annotated[
 ]
 PrecisionOption = Annotated[
     str,
-    typer.Option(
-        "--precision", metavar="NAME", help="Of a model: fp32, tf32, amp-fp16 …; see 'gpusim model'."
-    ),
+    typer.Option("--precision", metavar="NAME", help="Of a model: fp32, tf32, amp-fp16 …; see 'gpusim model'."),
 ]
 
 
