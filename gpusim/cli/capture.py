@@ -120,6 +120,9 @@ def _report_unknown(sketch: Sketch) -> bool:
         share = f"{100 * one.of_bytes:.2f} % of bytes"
         if sketch.flops:  # which an ONNX graph does not count
             share += f", {100 * one.of_flops:.2f} % of operations"
-        left_out = "its time is left out, its result is an input of the model"
-        print(f"gpusim: {one.place}: no layer for {one.name} ({one.calls} calls, {share}): {left_out}", file=sys.stderr)
+        print(f"gpusim: {one.place}: no layer for {one.name} ({one.calls} calls, {share})", file=sys.stderr)
+    if sketch.unknown:
+        print(
+            "gpusim: the model lacks the time of calls without a layer; their results are its inputs", file=sys.stderr
+        )
     return bool(sketch.unknown)
