@@ -139,7 +139,7 @@ _COMPUTED = frozenset(
 class _Mode(FakeTensorMode):  # type: ignore[misc]  # PyTorch is not checked
     """Fake tensors, all on the CPU. Small ones whose values follow from numbers have them; weights have none.
 
-    Rule: no tensor larger than ``MOST_COMPUTED`` is ever allocated.
+    Rule: no call allocates a result of more than ``MOST_COMPUTED`` elements.
     """
 
     constructs = True

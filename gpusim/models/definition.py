@@ -66,7 +66,7 @@ class ModelFile(Part):
     """How many a pass takes."""
     optimizer: Optimizer
     precision: Precision = "fp32"
-    """What a step runs in unless the user says otherwise."""
+    """That of a command without ``--precision``; an experiment states its own."""
     clipping: Clipping = "none"
     counted_loss: bool = False
     """Whether the loss is a sum over tokens: the script divides each gradient by how many all GPUs had."""
