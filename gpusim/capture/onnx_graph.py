@@ -9,7 +9,7 @@ from typing import Any
 
 import onnx
 
-from gpusim.capture.onnx_sizes import constants, inferred, shapes_of
+from gpusim.capture.onnx_sizes import Size, constants, inferred, set_sizes, shapes_of, stated_sizes
 from gpusim.capture.sketch import CaptureError, Sketch, Unknown
 from gpusim.models.shape import Shape
 from gpusim.workloads.functions import FUNCTIONS
@@ -18,39 +18,58 @@ NodeCall = Callable[["_Reader", Any], "str | list[str]"]
 """Adds the layers of a node to a sketch; the names of its results there."""
 _BYTES_PER_ELEMENT = 4
 """Shares of bytes count every tensor as FP32."""
+_TYPES = {
+    onnx.TensorProto.FLOAT: "float32",
+    onnx.TensorProto.FLOAT16: "float16",
+    onnx.TensorProto.BFLOAT16: "bfloat16",
+    onnx.TensorProto.DOUBLE: "float64",
+}
+"""Types of weights that decide the precision of a model."""
 
 
-def capture_onnx(path: Path, batch: int) -> Sketch:
-    """Read a graph; sizes that it leaves open are the batch.
+def capture_onnx(path: Path, batch: int, sizes: Mapping[str, Size]) -> tuple[Sketch, dict[str, Size]]:
+    """Read a graph at a batch.
+
+    Args:
+        path: an ONNX file.
+        batch: the batch.
+        sizes: those of dimensions that the graph leaves open, by the names that it or ``onnx_sizes`` gives them.
+
+    Returns:
+        The sketch, and the size that each open dimension has.
 
     Raises:
-        CaptureError: no ONNX file, or shapes that ONNX cannot infer.
+        CaptureError: no ONNX file, an open dimension without a size, or shapes that ONNX cannot infer.
     """
     try:
         model = onnx.load(str(path), load_external_data=False)
-        for given in model.graph.input:
-            for dim in given.type.tensor_type.shape.dim:
-                if not dim.HasField("dim_value"):
-                    dim.dim_value = batch
+        stated = stated_sizes(model.graph, sizes)
+        set_sizes(model.graph, {name: batch if size == "batch" else size for name, size in stated.items()})
         model = inferred(model)
+    except CaptureError as error:
+        raise CaptureError(f"{path}: {error}") from None
     except (ValueError, RuntimeError, onnx.checker.ValidationError) as error:
         raise CaptureError(f"{path}: {str(error).splitlines()[0]}") from None
     except Exception as error:  # noqa: BLE001 -- protobuf's error has no stable name
         raise CaptureError(f"{path}: not an ONNX file ({type(error).__name__}); export it again") from None
     if not model.graph.node:
         raise CaptureError(f"{path}: a graph without nodes; export it again")
-    reader = _Reader(model.graph)
+    reader = _Reader(model.graph, path)
     for node in model.graph.node:
         reader.add(node)
     reader.sketch.prune()
-    return reader.sketch
+    return reader.sketch, stated
 
 
 class _Reader:
     """Follows the tensors of a graph through its nodes."""
 
-    def __init__(self, graph: Any) -> None:
+    def __init__(self, graph: Any, path: Path) -> None:
         self.sketch = Sketch()
+        self._path = path
+        for one in graph.initializer:
+            if one.data_type in _TYPES:
+                self.sketch.types[_TYPES[one.data_type]] += math.prod(one.dims)
         self._shapes = shapes_of(graph)
         self.constants = constants(graph)
         self._users: dict[str, list[Any]] = {}
@@ -108,7 +127,7 @@ class _Reader:
             names = NODES[node.op_type](self, node)
             self._names.update(zip(node.output, [names] if isinstance(names, str) else names, strict=False))
         except (KeyError, ValueError, IndexError):
-            self.sketch.unknown.append(Unknown(node.op_type, size_bytes, 0.0))
+            self.sketch.unknown.append(Unknown(node.op_type, size_bytes, 0.0, str(self._path)))
             for output in node.output:
                 if output in self._shapes:
                     self._names[output] = self.sketch.add_input(node.op_type.lower(), self._shapes[output])
@@ -116,9 +135,22 @@ class _Reader:
     def layer(self, node: Any, op: str, *inputs: str, weight: str = "", **values: Any) -> str:
         """Add a layer for a node, named after it."""
         names = [self.name(one) for one in inputs]
+        return self._layer(node, op, names, self.shape(node.output[0]), weight, **values)
+
+    def images(self, node: Any, op: str, weight: str = "", **values: Any) -> str:
+        """Add a layer of images for a node; signals (``N x C x L``) are images of one row."""
+        shape, result = self.shape(node.input[0]), self.shape(node.output[0])
+        if len(shape) != 3:
+            return self.layer(node, op, node.input[0], weight=weight, **values)
+        image = (*shape[:2], 1, shape[2])
+        name = self.sketch.add("reshape", [self.name(node.input[0])], image, shape=list(image))
+        name = self._layer(node, op, [name], (*result[:2], 1, result[2]), weight, **values)
+        return self.sketch.add("reshape", [name], result, shape=list(result))
+
+    def _layer(self, node: Any, op: str, inputs: list[str], shape: Shape, weight: str, /, **values: Any) -> str:
         shares = self.layer_of.get(weight, "")
         name = node.name.strip("/").replace("/", ".")
-        added = self.sketch.add(op, names, self.shape(node.output[0]), name=name, shares=shares, **values)
+        added = self.sketch.add(op, inputs, shape, name=name, shares=shares, **values)
         if weight:
             self.layer_of.setdefault(weight, added)
         return added
@@ -129,17 +161,20 @@ def _attribute(node: Any, name: str, default: Any) -> Any:
     return default if found is None else onnx.helper.get_attribute_value(found)
 
 
-def _window(node: Any) -> dict[str, list[int]]:
-    """Kernel, stride and padding of a node with windows.
+def _window(reader: _Reader, node: Any) -> dict[str, list[int]]:
+    """Kernel, stride and padding of a node with windows; a signal (``N x C x L``) is an image of one row.
 
     Raises:
         ValueError: it pads one side more than the other.
     """
-    pads = list(_attribute(node, "pads", [0, 0, 0, 0]))
-    if pads[:2] != pads[2:]:
+    dimensions = len(reader.shape(node.input[0])) - 2
+    pads = list(_attribute(node, "pads", [0, 0] * dimensions))
+    if pads[:dimensions] != pads[dimensions:]:
         raise ValueError("pads sides differently")
-    strides = list(_attribute(node, "strides", [1, 1]))
-    return {"kernel": list(_attribute(node, "kernel_shape", [])), "stride": strides, "padding": pads[:2]}
+    row = [1] * (2 - dimensions)
+    strides = list(_attribute(node, "strides", [1] * dimensions))
+    kernel = _attribute(node, "kernel_shape", reader.shape(node.input[1])[2:] if len(node.input) > 1 else ())
+    return {"kernel": [*row, *kernel], "stride": [*row, *strides], "padding": [0] * len(row) + pads[:dimensions]}
 
 
 # Nodes --------------------------------------------------------------------------------------------
@@ -147,27 +182,16 @@ def _window(node: Any) -> dict[str, list[int]]:
 
 def _convolution(reader: _Reader, node: Any) -> str:
     weight = node.input[1]
-    shape = reader.shape(weight)
-    values: dict[str, Any] = {**_window(node), "kernel": list(shape[2:]), "groups": _attribute(node, "group", 1)}
-    dilation = list(_attribute(node, "dilations", [1, 1]))
-    return reader.layer(
-        node,
-        "conv2d",
-        node.input[0],
-        weight=weight,
-        filters=shape[0],
-        dilation=dilation,
-        bias=len(node.input) > 2,
-        **values,
-    )
+    values: dict[str, Any] = {**_window(reader, node), "groups": _attribute(node, "group", 1)}
+    values["dilation"] = [1, *_attribute(node, "dilations", [1, 1])][-2:]
+    filters = reader.shape(weight)[0]
+    return reader.images(node, "conv2d", weight=weight, filters=filters, bias=len(node.input) > 2, **values)
 
 
 def _transposed_convolution(reader: _Reader, node: Any) -> str:
     weight = node.input[1]
-    shape = reader.shape(weight)
-    values: dict[str, Any] = {**_window(node), "kernel": list(shape[2:])}
-    bias = len(node.input) > 2
-    return reader.layer(node, "conv_transpose2d", node.input[0], weight=weight, filters=shape[1], bias=bias, **values)
+    values: dict[str, Any] = {**_window(reader, node), "filters": reader.shape(weight)[1], "bias": len(node.input) > 2}
+    return reader.images(node, "conv_transpose2d", weight=weight, **values)
 
 
 def _gemm(reader: _Reader, node: Any) -> str:
@@ -270,8 +294,8 @@ def _softmax(op: str) -> NodeCall:
 def _pool(op: str) -> NodeCall:
     def add(reader: _Reader, node: Any) -> str:
         up = bool(_attribute(node, "ceil_mode", 0))
-        values: dict[str, Any] = _window(node)
-        return reader.layer(node, op, node.input[0], round_up=up, **values)
+        values: dict[str, Any] = _window(reader, node)
+        return reader.images(node, op, round_up=up, **values)
 
     return add
 

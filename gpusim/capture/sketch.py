@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -13,6 +14,7 @@ import yaml
 from gpusim.errors import InputError
 from gpusim.models.layers.registry import parse_layer
 from gpusim.models.loading import unused_name
+from gpusim.models.policy import Precision
 from gpusim.models.shape import Shape
 
 VIEWS = frozenset({"reshape", "permute", "slice", "flatten", "expand"})
@@ -31,6 +33,22 @@ class Unknown:
     size_bytes: float
     """Bytes of the tensors that the call takes and gives."""
     flops: float
+    place: str
+    """The user's file, and the line of it that makes the call, where it is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Calls of one name that have no layer."""
+
+    name: str
+    calls: int
+    of_bytes: float
+    """Share of the bytes of all calls."""
+    of_flops: float
+    """Share of the operations of all calls."""
+    place: str
+    """File and line of the first."""
 
 
 @dataclass(slots=True)
@@ -44,6 +62,8 @@ class Sketch:
     """Bytes of the tensors that all calls take and give."""
     flops: float = 0.0
     """FLOP of all calls."""
+    types: Counter[str] = field(default_factory=Counter)
+    """Elements of the weights by their type, as NumPy names it; of the inputs where there are no weights."""
     _shapes: dict[str, Shape] = field(default_factory=dict)
 
     def shape(self, name: str) -> Shape:
@@ -100,7 +120,7 @@ def by_batch(small: Sketch, large: Sketch, batches: tuple[int, int]) -> Sketch:
     """
     if [entry["op"] for entry in small.layers] != [entry["op"] for entry in large.layers]:
         raise CaptureError("the model calls other layers at another batch")
-    merged = Sketch(unknown=small.unknown, size_bytes=small.size_bytes, flops=small.flops)
+    merged = Sketch(unknown=small.unknown, size_bytes=small.size_bytes, flops=small.flops, types=small.types)
     merged.inputs = _merged(small.inputs, large.inputs, batches)
     merged.layers = _merged(small.layers, large.layers, batches)
     return merged
@@ -124,9 +144,35 @@ def _merged(small: Any, large: Any, batches: tuple[int, int]) -> Any:
     return f"{product} + {rest}" if rest > 0 else f"{product} - {-rest}" if rest else product
 
 
-def model_yaml(sketch: Sketch, *, title: str, source: str, item: str, optimizer: str, batch: int) -> str:
-    """The text of the model file."""
-    head = {"title": title, "source": source, "item": item, "optimizer": optimizer, "sizes": {"batch": batch}}
+PRECISIONS: Mapping[str, Precision] = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+"""Precisions of models whose weights are of a type."""
+
+
+def _precision(sketch: Sketch, program: Path) -> Precision:
+    """The precision of the type that most elements have."""
+    most = max(sketch.types, key=lambda name: sketch.types[name], default="float32")
+    if most not in PRECISIONS:
+        *others, last = PRECISIONS
+        raise CaptureError(f"{program}: {most} is not supported; convert the model to {', '.join(others)} or {last}")
+    return PRECISIONS[most]
+
+
+def model_yaml(sketch: Sketch, *, program: Path, item: str, optimizer: str, batch: int) -> str:
+    """The text of the model file.
+
+    Raises:
+        CaptureError: no call has a layer, or the model is of a type that is not supported.
+    """
+    if not sketch.layers:
+        raise CaptureError(f"{sketch.unknown[0].place if sketch.unknown else program}: {_nothing_has_a_layer(sketch)}")
+    head = {
+        "title": program.stem,
+        "source": f"captured from {program.name}",
+        "item": item,
+        "optimizer": optimizer,
+        "precision": _precision(sketch, program),
+        "sizes": {"batch": batch},
+    }
     lines = [yaml.safe_dump(head, sort_keys=False, width=math.inf), "inputs:\n"]
     lines += [f"  {_flow({name: shape})[1:-1]}\n" for name, shape in sketch.inputs.items()]
     lines.append("layers:\n")
@@ -134,20 +180,30 @@ def model_yaml(sketch: Sketch, *, title: str, source: str, item: str, optimizer:
     return "".join(lines)
 
 
+def _nothing_has_a_layer(sketch: Sketch) -> str:
+    names = ", ".join(one.name for one in shares(sketch))
+    if not names:
+        return "the model computes nothing; let model() return a module that does"
+    return f"{names}: not supported, and the model calls nothing else; capture a part of a model that calls others"
+
+
 def _flow(value: object) -> str:
     return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf).strip()
 
 
-def shares(sketch: Sketch) -> list[tuple[str, int, float, float]]:
-    """Calls without a layer by name: how many, their share of the bytes and of the operations of all calls."""
-    flops = sketch.flops or 1.0
-    count = Counter(one.name for one in sketch.unknown)
+def shares(sketch: Sketch) -> list[Share]:
+    """Calls without a layer, by name."""
+    flops, size_bytes = sketch.flops or 1.0, sketch.size_bytes or 1.0
+    calls: dict[str, list[Unknown]] = {}
+    for one in sketch.unknown:
+        calls.setdefault(one.name, []).append(one)
     return [
-        (
+        Share(
             name,
-            count[name],
-            sum(one.size_bytes for one in sketch.unknown if one.name == name) / (sketch.size_bytes or 1.0),
-            sum(one.flops for one in sketch.unknown if one.name == name) / flops,
+            len(found),
+            sum(one.size_bytes for one in found) / size_bytes,
+            sum(one.flops for one in found) / flops,
+            found[0].place,
         )
-        for name in sorted(count)
+        for name, found in sorted(calls.items())
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -26,30 +27,61 @@ def _linear_of_columns(trace: Trace, called: Called) -> str:
 
 def _convolution(trace: Trace, called: Called) -> str:
     x, weight, bias = (called.argument(at, name) for at, name in enumerate(("input", "weight", "bias")))
+    kernel, dilation = _sides(called, weight.shape[2:]), _sides(called, called.argument(5, "dilation", 1))
     values: dict[str, Any] = {
-        "stride": _pair(called.argument(3, "stride", 1)),
-        "padding": _pair(called.argument(4, "padding", 0)),
-        "dilation": _pair(called.argument(5, "dilation", 1)),
+        "filters": weight.shape[0],
+        "kernel": kernel,
+        "stride": _sides(called, called.argument(3, "stride", 1)),
+        "padding": _padding(called, called.argument(4, "padding", 0), kernel, dilation),
+        "dilation": dilation,
         "groups": called.argument(6, "groups", 1),
+        "bias": bias is not None,
     }
-    kernel, filters = list(weight.shape[2:]), weight.shape[0]
-    return trace.layer(
-        called, "conv2d", x, weight=weight, filters=filters, kernel=kernel, bias=bias is not None, **values
-    )
+    return _of_images(trace, called, "conv2d", x, weight=weight, **values)
+
+
+def _padding(called: Called, padding: Any, kernel: list[int], dilation: list[int]) -> list[int]:
+    if not isinstance(padding, str):
+        return _sides(called, padding, 0)
+    both = [(size - 1) * apart * (padding == "same") for size, apart in zip(kernel, dilation, strict=True)]
+    if any(one % 2 for one in both):
+        raise ValueError("pads sides differently")
+    return [one // 2 for one in both]
 
 
 def _transposed_convolution(trace: Trace, called: Called) -> str:
     x, weight, bias = (called.argument(at, name) for at, name in enumerate(("input", "weight", "bias")))
-    stride, padding = called.argument(3, "stride", 1), called.argument(4, "padding", 0)
-    values: dict[str, Any] = {"stride": _pair(stride), "padding": _pair(padding)}
-    kernel, filters = list(weight.shape[2:]), weight.shape[1]
-    return trace.layer(
-        called, "conv_transpose2d", x, weight=weight, filters=filters, kernel=kernel, bias=bias is not None, **values
-    )
+    values: dict[str, Any] = {
+        "filters": weight.shape[1],
+        "kernel": _sides(called, weight.shape[2:]),
+        "stride": _sides(called, called.argument(3, "stride", 1)),
+        "padding": _sides(called, called.argument(4, "padding", 0), 0),
+        "bias": bias is not None,
+    }
+    return _of_images(trace, called, "conv_transpose2d", x, weight=weight, **values)
 
 
-def _pair(value: Any) -> list[int]:
-    return [value, value] if isinstance(value, int) else list(value) * (3 - len(value))
+def _of_signals(called: Called) -> bool:
+    """Whether a function takes signals (``N x C x L``), each of which is an image of one row."""
+    return called.name.endswith("1d")
+
+
+def _sides(called: Called, value: Any, of_one_row: int = 1) -> list[int]:
+    """A setting of rows and columns of images."""
+    given = [value] if isinstance(value, int) else list(value)
+    return [of_one_row, *given] if _of_signals(called) else given * (3 - len(given))
+
+
+def _of_images(trace: Trace, called: Called, op: str, x: Any, **values: Any) -> str:
+    """A layer of images, or of signals."""
+    if not _of_signals(called):
+        return trace.layer(called, op, x, **values)
+    count, channels, length = x.shape
+    name = trace.name(x) if x.is_contiguous() else trace.copy(x)
+    image = trace.sketch.add("reshape", [name], (count, channels, 1, length), shape=[count, channels, 1, length])
+    row = replace(called, result=called.result.unsqueeze(2))
+    name = trace.layer(row, op, image, **values)
+    return trace.sketch.add("reshape", [name], called.shape, shape=list(called.shape))
 
 
 def _batch_norm(trace: Trace, called: Called) -> str:
@@ -152,9 +184,13 @@ def _pool(op: str) -> Call:
         kernel = called.argument(1, "kernel_size")
         stride = called.argument(2, "stride") or kernel
         padding = called.argument(3, "padding", 0)
-        up = called.argument(5 if op == "max_pool2d" else 4, "ceil_mode", False)
-        values = {"kernel": _pair(kernel), "stride": _pair(stride), "padding": _pair(padding), "round_up": up}
-        return trace.layer(called, op, called.args[0], **values)
+        values = {
+            "kernel": _sides(called, kernel),
+            "stride": _sides(called, stride),
+            "padding": _sides(called, padding, 0),
+            "round_up": called.argument(5 if op == "max_pool2d" else 4, "ceil_mode", False),
+        }
+        return _of_images(trace, called, op, called.args[0], **values)
 
     return add
 
@@ -334,8 +370,8 @@ def _index(trace: Trace, called: Called) -> str:
 CALLS: Mapping[str, Call] = {
     "linear": _linear,
     "addmm": _linear_of_columns,
-    "conv2d": _convolution,
-    "conv_transpose2d": _transposed_convolution,
+    **dict.fromkeys(("conv1d", "conv2d"), _convolution),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d"), _transposed_convolution),
     "batch_norm": _batch_norm,
     "layer_norm": _layer_norm,
     "group_norm": _group_norm,
@@ -354,8 +390,8 @@ CALLS: Mapping[str, Call] = {
     "log_softmax": _softmax("log_softmax"),
     "mean": _reduction("mean"),
     "sum": _reduction("sum"),
-    "max_pool2d": _pool("max_pool2d"),
-    "avg_pool2d": _pool("avg_pool2d"),
+    **dict.fromkeys(("max_pool1d", "max_pool2d"), _pool("max_pool2d")),
+    **dict.fromkeys(("avg_pool1d", "avg_pool2d"), _pool("avg_pool2d")),
     **dict.fromkeys(("adaptive_avg_pool2d", "adaptive_avg_pool"), _adaptive_pool),
     "interpolate": _upsample,
     "lstm": _lstm,

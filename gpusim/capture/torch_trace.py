@@ -6,8 +6,10 @@ followed by their memory, so that a copy that a product makes of an operand is a
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -61,9 +63,9 @@ class Called:
 class Trace(TorchFunctionMode):  # type: ignore[misc]  # PyTorch is not checked
     """Follows the tensors of a module through its calls."""
 
-    def __init__(self, model: Any, calls: Mapping[str, Call]) -> None:
+    def __init__(self, model: Any, calls: Mapping[str, Call], script: Path) -> None:
         super().__init__()
-        self._calls = calls
+        self._calls, self._script = calls, str(script)
         self.sketch = Sketch()
         self._names: dict[int, str] = {}
         self._alive: list[Any] = []
@@ -114,10 +116,17 @@ class Trace(TorchFunctionMode):  # type: ignore[misc]  # PyTorch is not checked
             names = None
         if names is None:
             del self.sketch.layers[before:]
-            self.sketch.unknown.append(Unknown(called.name, size_bytes, flops))
+            self.sketch.unknown.append(Unknown(called.name, size_bytes, flops, self._place()))
             names = [self.sketch.add_input(called.name, tuple(one.shape)) for one in tensors]
         for tensor, name in zip(tensors, [names] if isinstance(names, str) else names, strict=True):
             self.follow(tensor, name)
+
+    def _place(self) -> str:
+        """The script, and the line of it that is running, unless a module of PyTorch's own is the whole model."""
+        frame = sys._getframe()  # noqa: SLF001 -- the traceback of a call that has not failed
+        while frame.f_back and frame.f_code.co_filename != self._script:
+            frame = frame.f_back
+        return f"{self._script}:{frame.f_lineno}" if frame.f_back else self._script
 
     def follow(self, tensor: Any, name: str) -> None:
         """The tensor bears this name from now on."""

@@ -82,7 +82,7 @@ def model(
 
     refuse_contradictions(work, sharing)
     replaced = overrides_of(overrides)
-    steps = [model_workload(name, one, work, how, sharing) for one in precision or ("fp32",)]
+    steps = [model_workload(name, one, work, how, sharing) for one in precision or ("",)]
     translated = steps[0].translates
     generates = work.generate and not translated
     if work.generate and translated:

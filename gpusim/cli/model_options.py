@@ -17,7 +17,8 @@ PrecisionsOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME",
-        help="fp32 (default), tf32, amp-fp16, amp-bf16, fp16, bf16 or int8. Repeat to compare several.",
+        help="fp32, tf32, amp-fp16, amp-bf16, fp16, bf16 or int8. Default: as in the model file, else fp32. "
+        "Repeat to compare several.",
     ),
 ]
 
@@ -118,11 +119,13 @@ def refuse_contradictions(work: WorkOptions, sharing: SharingOptions) -> None:
 def model_workload(
     name: str, precision: str, work: WorkOptions, how: FrameworkOptions, sharing: SharingOptions
 ) -> ModelWorkload:
-    """The step that options stand for."""
+    """The step that options stand for; without a precision, that of the model file."""
     from gpusim.execution.models import ModelWorkload
+    from gpusim.models.loading import load_model
     from gpusim.models.policy import Policy, default_layout, known_container, version_in
     from gpusim.step.options import StepOptions
 
+    precision = precision or load_model(name).content.precision
     version = how.version or version_in(known_container(how.container))
     policy = Policy(
         mode="train" if work.trains else "inference",

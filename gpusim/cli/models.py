@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from gpusim.cli.console import emit_result, refuse
-from gpusim.cli.options import FormatOption, pairs_of
+from gpusim.cli.console import emit_result
+from gpusim.cli.options import FormatOption, pairs_of, size_of
 
 app = typer.Typer(help="List and show models.", no_args_is_help=True)
 
@@ -40,11 +40,5 @@ def models_show(
     from gpusim.report import graph_tables
 
     model = load_model(name)
-    graph = model.graph({name: _size(name, text) for name, text in pairs_of("--set", sizes).items()})
+    graph = model.graph({name: size_of("--set", name, text) for name, text in pairs_of("--set", sizes).items()})
     emit_result(output, graph_tables.model_object(model, graph), lambda: graph_tables.model_tables(model, graph))
-
-
-def _size(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:20]) <= 2**48):
-        refuse(f"--set {name}: expected a positive integer, got '{text[:40]}'")
-    return int(text)

@@ -299,3 +299,10 @@ def pairs_of(what: str, texts: Sequence[str] | None) -> dict[str, str]:
             refuse(f"{what} {name} is given twice; keep one")
         pairs[name] = value
     return pairs
+
+
+def size_of(what: str, name: str, text: str) -> int:
+    """The number of a ``NAME=VALUE`` option that states a size of a model."""
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:20]) <= 2**48):
+        refuse(f"{what} {name}: expected a positive integer, got '{text[:40]}'")
+    return int(text)

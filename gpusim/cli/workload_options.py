@@ -34,9 +34,7 @@ WorkloadArgument = Annotated[
 ]
 PrecisionOption = Annotated[
     str,
-    typer.Option(
-        "--precision", metavar="NAME", help="Of a model: fp32 (default), tf32, amp-fp16 …; see 'gpusim model'."
-    ),
+    typer.Option("--precision", metavar="NAME", help="Of a model: fp32, tf32, amp-fp16 …; see 'gpusim model'."),
 ]
 
 
@@ -78,7 +76,7 @@ def workload_of(
     if work.generate:
         refuse("--generate: one step is explained or compared; use 'gpusim model' for tokens")
     refuse_contradictions(work, sharing)
-    workload = model_workload(text, precision or "fp32", work, how, sharing)
+    workload = model_workload(text, precision, work, how, sharing)
     load_model(workload.model).check_sizes(workload.sizes)  # or each GPU would be said not to run it
     return workload
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from gpusim.files.checked_document import Part
 from gpusim.models.lengths import Lengths
-from gpusim.models.policy import Clipping, Optimizer
+from gpusim.models.policy import Clipping, Optimizer, Precision
 from gpusim.record import Title
 
 Sizes = dict[str, int | str]
@@ -65,6 +65,8 @@ class ModelFile(Part):
     items: int | str = "batch"
     """How many a pass takes."""
     optimizer: Optimizer
+    precision: Precision = "fp32"
+    """That of a command without ``--precision``; an experiment states its own."""
     clipping: Clipping = "none"
     counted_loss: bool = False
     """Whether the loss is a sum over tokens: the script divides each gradient by how many all GPUs had."""

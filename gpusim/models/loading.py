@@ -155,6 +155,10 @@ class _Expansion:
             name: tuple(self._size(f"inputs.{name}.{at}", size, self._sizes) for at, size in enumerate(shape))
             for name, shape in self._content.inputs.items()
         }
+        for name, shape in inputs.items():
+            for at, size in enumerate(shape):
+                if not 1 <= size <= LARGEST_SIZE:
+                    raise self._error(f"inputs.{name}.{at}", f"expected a positive integer, got {size}")
         self._shapes.update(inputs)
         scope = _Scope("", "layers", self._sizes, {name: name for name in inputs})
         self._layers(self._content.layers, scope, next(iter(inputs)))

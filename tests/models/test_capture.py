@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from conftest import RunGpusim, refused
 
-from gpusim.capture.sketch import CaptureError, Sketch, Unknown, by_batch, model_yaml, shares
+from gpusim.capture.sketch import CaptureError, Share, Sketch, Unknown, by_batch, model_yaml, shares
 from gpusim.models.graph import Graph
-from gpusim.models.loading import load_model
+from gpusim.models.loading import Model, load_model
 from gpusim.models.passes.step import tasks_of
 from gpusim.models.policy import Policy
 from gpusim.models.task import Task
@@ -19,6 +19,7 @@ from gpusim.numbers.formats import Dtype
 from gpusim.specs import load_spec
 from gpusim.step.predict import predict_step
 from gpusim.workloads.attention import Attention
+from gpusim.workloads.convolution import Convolution, ConvolutionShape
 from gpusim.workloads.functions import FUNCTIONS
 
 A100 = load_spec("a100-sxm4-80gb")
@@ -65,7 +66,7 @@ def linear_sketch(batch: int) -> Sketch:
 
 
 def written(sketch: Sketch, path: Path) -> Graph:
-    text = model_yaml(sketch, title="captured", source="a test", item="seq", optimizer="adam", batch=4)
+    text = model_yaml(sketch, program=Path("captured.py"), item="seq", optimizer="adam", batch=4)
     path.write_text(text, "utf-8")
     return load_model(str(path)).graph()
 
@@ -96,8 +97,12 @@ def test_a_layer_whose_shape_differs_from_the_programs_is_not_used() -> None:
 
 def test_calls_without_a_layer_are_listed_with_their_share() -> None:
     sketch = Sketch(size_bytes=400.0, flops=50.0)
-    sketch.unknown += [Unknown("fft", 60.0, 0.0), Unknown("fft", 40.0, 5.0), Unknown("arange", 4.0, 0.0)]
-    assert shares(sketch) == [("arange", 1, 0.01, 0.0), ("fft", 2, 0.25, 0.1)]
+    sketch.unknown += [
+        Unknown("fft", 60.0, 0.0, "a.py:3"),
+        Unknown("fft", 40.0, 5.0, "a.py:5"),
+        Unknown("arange", 4.0, 0.0, "a.py"),
+    ]
+    assert shares(sketch) == [Share("arange", 1, 0.01, 0.0, "a.py"), Share("fft", 2, 0.25, 0.1, "a.py:3")]
 
 
 @pytest.mark.parametrize(
@@ -105,6 +110,8 @@ def test_calls_without_a_layer_are_listed_with_their_share() -> None:
     [
         (("model.txt", "-o", "model.yaml"), "model.txt: expected a .py script or an .onnx file"),
         (("model.py", "-o", "model.txt"), "-o model.txt: expected a .yaml file"),
+        (("model.py", "-o", "model.yaml", "--size", "a=1"), "--size: of an .onnx file; model.py states its sizes in"),
+        (("a.onnx", "-o", "a.yaml", "--size", "a=-1"), "--size a: expected a positive integer, got '-1'"),
     ],
 )
 def test_what_cannot_be_captured_is_refused(command: RunGpusim, arguments: tuple[str, ...], problem: str) -> None:
@@ -217,14 +224,197 @@ def test_every_elementwise_function_of_pytorch_is_its_layer(command: RunGpusim, 
     assert [node.layer.op for node in nodes] == ["linear", *(name for _, name in known)]
 
 
-def test_a_script_that_reads_values_is_refused(command: RunGpusim, tmp_path: Path) -> None:
+def captured(command: RunGpusim, folder: Path, text: str) -> Model:
+    """The model captured from a script all of whose calls have layers."""
     pytest.importorskip("torch")
-    text = (
-        "import torch\ndef model(): return torch.nn.Linear(int(torch.ones(1).item()), 1)\ndef inputs(batch): return 1\n"
-    )
+    (folder / "script.py").write_text(f"import torch\n{text}", "utf-8")
+    done = command("capture", "script.py", "-o", "captured.yaml")
+    assert (done.returncode, "no layer" in done.stderr) == (0, False)
+    return load_model(str(folder / "captured.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("width", "is_read"),
+    [
+        ("sum(x.item() for x in torch.linspace(0, 6, 4))", 12),
+        ("sum(torch.linspace(0, 6, 4).tolist())", 12),
+        ("torch.arange(4).cumsum(0)[-1]", 6),
+        ("torch.zeros(4).add_(2)[1:].sum()", 6),
+        ("torch.tensor([3, 4]).prod()", 12),
+        ("torch.arange(4)[torch.arange(4) > 1].sum()", 5),
+        ("(torch.ones(4).half() / 2).sum() * 3", 6),
+        ("torch.zeros(3).repeat(10**10).shape[0] // 10**10", 3),  # which nothing allocates
+    ],
+)
+def test_a_constructor_may_read_values_that_follow_from_numbers(
+    width: str, is_read: int, command: RunGpusim, tmp_path: Path
+) -> None:
+    text = f"def model(): return torch.nn.Linear(8, int({width}))\ndef inputs(batch): return torch.empty(batch, 8)\n"
+    assert captured(command, tmp_path, text).graph({"batch": 4}).nodes[-1].result == (4, is_read)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "torch.rand(1)",
+        "torch.nn.Linear(1, 1).weight",
+        "torch.zeros(2).copy_(torch.rand(2)).sum()",
+        "torch.zeros(2)[:1].fill_(torch.rand(())).sum()",
+    ],
+)
+def test_a_script_that_reads_values_that_nothing_states_is_refused(
+    value: str, command: RunGpusim, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    text = f"import torch\ndef model(): return torch.nn.Linear(int({value}), 1)\ndef inputs(batch): return 1\n"
     (tmp_path / "script.py").write_text(text, "utf-8")
     problem = refused(command("capture", "script.py", "-o", "captured.yaml"))
-    assert "script.py:2: model(): it reads the value of a tensor" in problem
+    assert "script.py:2: model(): it reads the value of a weight, an input or a random tensor" in problem
+
+
+@pytest.mark.parametrize(
+    ("convert", "precision"),
+    [
+        ("", "fp32"),
+        (".half()", "fp16"),
+        (".bfloat16()", "bf16"),
+        (".half().float()", "fp32"),
+        ('.to("cuda", torch.bfloat16)', "bf16"),
+    ],
+)
+def test_the_type_of_the_weights_is_the_precision_of_the_model(
+    convert: str, precision: str, command: RunGpusim, tmp_path: Path
+) -> None:
+    """Two layers that share a weight share it after a conversion; statistics are no weights."""
+    text = f"""class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.norm, self.b = (torch.nn.Linear(8, 8, bias=False), torch.nn.BatchNorm1d(8),
+            torch.nn.Linear(8, 8, bias=False))
+        self.b.weight = self.a.weight
+    def forward(self, x): return self.b(self.norm(self.a(x)))
+def model(): return Model(){convert}
+def inputs(batch):
+    one = model().b.weight
+    return torch.empty(batch, 8, dtype=one.dtype, device=one.device)
+"""
+    model = captured(command, tmp_path, text)
+    assert model.content.precision == precision
+    assert model.graph().parameters == 64 + 2 * 8
+    result = command("model", "captured.yaml", "--arch", "T4", "--mode", "inference", "--format", "json")
+    assert f'"precision": "{precision}"' in result.stdout
+    result = command("explain", "captured.yaml", "--arch", "T4", "--parts-only", "--precision", "tf32")
+    assert "tf32" in refused(result)  # a T4 has none: what a user says goes before the file
+
+
+def test_weights_of_several_types_are_reported(command: RunGpusim, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    text = """import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = torch.nn.Linear(9, 9, bias=False).half(), torch.nn.Linear(9, 1, bias=False)
+    def forward(self, x): return self.b(self.a(x).float())
+def model(): return Model()
+def inputs(batch): return torch.empty(batch, 9).half()
+"""
+    (tmp_path / "script.py").write_text(text, "utf-8")
+    done = command("capture", "script.py", "-o", "captured.yaml")
+    assert "90 parameters, fp16 as 90.0 % of the weights" in done.stderr
+
+
+def test_a_type_that_no_precision_has_is_refused(command: RunGpusim, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    text = "import torch\ndef model(): return torch.nn.Linear(3, 4).double()\n"
+    text += "def inputs(batch): return torch.zeros(batch, 3).double()\n"
+    (tmp_path / "script.py").write_text(text, "utf-8")
+    problem = refused(command("capture", "script.py", "-o", "captured.yaml"))
+    assert "script.py: float64 is not supported; convert the model to float32, float16 or bfloat16" in problem
+    assert not (tmp_path / "captured.yaml").exists()
+
+
+def test_convolutions_of_signals_are_those_of_images_of_one_row(command: RunGpusim, tmp_path: Path) -> None:
+    """The front of a speech recogniser, by hand: two convolutions of three frames, the second one at every other."""
+    text = """def model():
+    return torch.nn.Sequential(
+        torch.nn.Conv1d(80, 384, 3, padding="same"), torch.nn.GELU(), torch.nn.Conv1d(384, 384, 3, stride=2, padding=1)
+    )
+def inputs(batch): return torch.empty(batch, 80, 3000)
+"""
+    graph = captured(command, tmp_path, text).graph({"batch": 2})
+    assert graph.parameters == 384 * 80 * 3 + 384 + 384 * 384 * 3 + 384
+    assert graph.flops == 2 * 2 * (3000 * 384 * 80 * 3 + 1500 * 384 * 384 * 3)
+    assert graph.nodes[-1].result == (2, 384, 1500)
+    tasks = tasks_of(graph, Policy("inference"), A100.gpu)
+    shapes = [task.operator.shape for task in tasks if isinstance(task.operator, Convolution)]
+    assert shapes == [
+        ConvolutionShape(2, 80, 1, 3000, 384, 1, 3, (0, 1), (1, 1), 1),
+        ConvolutionShape(2, 384, 1, 3000, 384, 1, 3, (0, 1), (1, 2), 1),
+    ]
+
+
+def test_other_layers_of_signals_are_those_of_images(command: RunGpusim, tmp_path: Path) -> None:
+    """Dilated, grouped and transposed; a signal whose frames are stored first is copied, as cuDNN wants it."""
+    text = """def model():
+    nn = torch.nn
+    layers = nn.Conv1d(8, 16, 3, dilation=2, groups=4), nn.ConvTranspose1d(16, 8, 4, stride=2, padding=1)
+    return nn.Sequential(*layers, nn.BatchNorm1d(8), nn.MaxPool1d(2), nn.AvgPool1d(3, 1, 1))
+def inputs(batch): return torch.empty(batch, 64, 8).transpose(1, 2)
+"""
+    graph = captured(command, tmp_path, text).graph({"batch": 2})
+    assert graph.parameters == 16 * 2 * 3 + 16 + 16 * 8 * 4 + 8 + 2 * 8
+    assert [(node.layer.op, node.result) for node in graph.nodes if node.layer.op not in ("reshape", "batch_norm")] == [
+        ("permute", (2, 8, 64)),
+        ("conv2d", (2, 16, 1, 60)),
+        ("conv_transpose2d", (2, 8, 1, 120)),
+        ("max_pool2d", (2, 8, 1, 60)),
+        ("avg_pool2d", (2, 8, 1, 60)),
+    ]
+
+
+UNSUPPORTED = """import torch
+def model(): return torch.nn.AdaptiveMaxPool1d(4)
+def inputs(batch): return torch.empty(batch, 8, 64)
+"""
+SOLIDS = """import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = torch.nn.Conv3d(3, 8, 3), torch.nn.ReLU()
+    def forward(self, x):
+        x = self.a(x)
+        return {}
+def model(): return Model()
+def inputs(batch): return torch.empty(batch, 3, 8, 8, 8)
+"""
+
+
+def test_a_call_without_a_layer_is_reported_at_its_line(command: RunGpusim, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "script.py").write_text(SOLIDS.format("self.b(x)"), "utf-8")
+    done = command("capture", "script.py", "-o", "captured.yaml")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[1:] == [
+        "gpusim: script.py:7: no layer for conv3d (1 calls, 50.96 % of bytes, 100.00 % of operations)",
+        "gpusim: the model lacks the time of calls without a layer; their results are its inputs",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (SOLIDS.format("x"), "script.py:7: conv3d: not supported, and the model calls nothing else; capture a part"),
+        (
+            UNSUPPORTED,
+            "script.py: adaptive_max_pool1d: not supported, and the model calls nothing else",
+        ),
+    ],
+)
+def test_a_model_without_any_layer_is_refused(text: str, problem: str, command: RunGpusim, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "script.py").write_text(text, "utf-8")
+    assert problem in refused(command("capture", "script.py", "-o", "captured.yaml"))
+    assert not (tmp_path / "captured.yaml").exists()
 
 
 @pytest.mark.parametrize(
@@ -239,7 +429,7 @@ def test_a_script_that_reads_values_is_refused(command: RunGpusim, tmp_path: Pat
         ),
         (
             "import torch\ndef model(): return torch.nn.Linear(3, 4)\ndef inputs(batch): return torch.ones(batch, 5)\n",
-            "the module cannot be traced: RuntimeError: ",
+            "script.py: the module cannot be traced: RuntimeError: ",
         ),
     ],
 )
@@ -307,7 +497,7 @@ def test_an_onnx_graph_is_read_with_its_sizes_computed(command: RunGpusim, tmp_p
         make.make_tensor("weight", number.FLOAT, [12, 5], [0.0] * 60),
         make.make_tensor("bias", number.FLOAT, [5], [0.0] * 5),
     ]
-    given = make.make_tensor_value_info("x", number.FLOAT, ["N", 3, 4])
+    given = make.make_tensor_value_info("x", number.FLOAT, ["N", 3, 4])  # N is the batch
     result = make.make_tensor_value_info("y", number.FLOAT, ["N", 5])
     graph = make.make_graph(nodes, "small", [given], [result], weights)
     onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 17)]), str(tmp_path / "small.onnx"))
@@ -369,3 +559,80 @@ def test_an_onnx_lstm_and_weights_stored_once_are_layers(command: RunGpusim, tmp
     assert captured.parameters == 2 * (2 * 32 * 8 + 64) + 40
     assert captured.flops == 2 * (2 * 7 * 3 * 2 * 32 * 8 + 3 * 40)
     assert captured.nodes[-1].result == (3, 5)
+
+
+def convolution_graph(path: Path, dims: list[int | str | None], *, dtype: str = "FLOAT") -> None:
+    """A graph of a convolution whose input has these dimensions: numbers, names or none."""
+    onnx = pytest.importorskip("onnx")
+    make, kind = onnx.helper, getattr(onnx.TensorProto, dtype)
+    weight = make.make_tensor("w", kind, [16, 3, *[3] * (len(dims) - 2)], [0.0] * (48 * 3 ** (len(dims) - 2)))
+    around = [1] * (len(dims) - 2)
+    nodes = [
+        make.make_node("Conv", ["x", "w"], ["y"], pads=2 * around, strides=[2 * one for one in around]),
+        make.make_node("Relu", ["y"], ["z"]),
+    ]
+    given, result = make.make_tensor_value_info("x", kind, dims), make.make_tensor_value_info("z", kind, None)
+    graph = make.make_graph(nodes, "images", [given], [result], [weight])
+    onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 17)]), str(path))
+
+
+@pytest.mark.parametrize(
+    ("dims", "sizes", "shape"),
+    [
+        (["batch", 3, "height", "width"], "height=64 width=96", ["batch", 3, 64, 96]),
+        (["Batch_size", 3, "side", "side"], "side=64", ["batch", 3, 64, 64]),
+        (["batch", 3, None, None], "x.2=64 x.3=96", ["batch", 3, 64, 96]),
+        ([-1, 3, -1, -1], "x.0=batch x.2=64 x.3=96", ["batch", 3, 64, 96]),
+        (["batch", 3, "height", 96], "batch=1 height=batch", [1, 3, "batch", 96]),
+        (["N", 3, "frames"], "frames=96", ["batch", 3, 96]),
+    ],
+)
+def test_open_dimensions_of_an_onnx_graph_have_the_sizes_that_are_stated(
+    dims: list[int | str | None], sizes: str, shape: list[int | str], command: RunGpusim, tmp_path: Path
+) -> None:
+    convolution_graph(tmp_path / "graph.onnx", dims)
+    options = [word for size in sizes.split() for word in ("--size", size)]
+    done = command("capture", "graph.onnx", "-o", "graph.yaml", "--batch", "4", *options)
+    assert (done.returncode, "no layer" in done.stderr) == (0, False)
+    assert all(size.replace("=", " = ") in done.stderr for size in sizes.split())
+    model = load_model(str(tmp_path / "graph.yaml"))
+    assert model.content.inputs == {"x": shape}
+    numbers = [4 if size == "batch" else size for size in shape]
+    assert model.graph().nodes[-1].result == (numbers[0], 16, *[(int(side) + 1) // 2 for side in numbers[2:]])
+
+
+@pytest.mark.parametrize(
+    ("dims", "options", "problem"),
+    [
+        (
+            ["batch", 3, "height", "width"],
+            "",
+            "leaves height, width open; add --size height=N --size width=N (N: a number",
+        ),
+        (["batch", 3, None, None], "--size x.2=64", "leaves x.3 open; add --size x.3=N"),
+        ([-1, 3, 64, 64], "", "leaves x.0 open; add --size x.0=N (N: a number, or batch)"),
+        (
+            ["batch", 3, 64, 64],
+            "--size height=64",
+            "--size height: the graph has no such dimension; it leaves batch open",
+        ),
+        ([1, 3, 64, 64], "--size height=64", "--size height: the graph has no such dimension; it leaves none open"),
+    ],
+)
+def test_an_open_dimension_without_a_size_is_refused(
+    dims: list[int | str | None], options: str, problem: str, command: RunGpusim, tmp_path: Path
+) -> None:
+    convolution_graph(tmp_path / "graph.onnx", dims)
+    line = refused(command("capture", "graph.onnx", "-o", "graph.yaml", *options.split()))
+    assert line.startswith("gpusim: graph.onnx: ")
+    assert problem in line
+    assert not (tmp_path / "graph.yaml").exists()
+
+
+@pytest.mark.parametrize(("dtype", "precision"), [("FLOAT", "fp32"), ("FLOAT16", "fp16"), ("BFLOAT16", "bf16")])
+def test_the_type_of_the_weights_of_a_graph_is_the_precision_of_the_model(
+    dtype: str, precision: str, command: RunGpusim, tmp_path: Path
+) -> None:
+    convolution_graph(tmp_path / "graph.onnx", ["N", 3, 8, 8], dtype=dtype)
+    assert command("capture", "graph.onnx", "-o", "graph.yaml").returncode == 0
+    assert load_model(str(tmp_path / "graph.yaml")).content.precision == precision

@@ -73,6 +73,18 @@ def test_steps_name_the_values_that_were_replaced(capsys: pytest.CaptureFixture[
     assert [one["precision"] for one in several] == ["fp16", "fp32"]
 
 
+def test_the_precision_of_the_model_file_holds_unless_the_user_says_another(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    head = "title: small\nsource: none\nitem: seq\noptimizer: adam\nprecision: fp16\nsizes: {batch: 8}\n"
+    path = tmp_path / "small.yaml"
+    path.write_text(f"{head}inputs: {{x: [batch, 64]}}\nlayers: [{{op: linear, features: 64}}]\n")
+    asked = (str(path), "--arch", "t4", "--mode", "inference", "--format", "json")
+    for more, precision in (((), "fp16"), (("--precision", "fp32"), "fp32")):
+        (found,) = json.loads(command(capsys, *asked, *more)[1])
+        assert found["precision"] == precision
+
+
 def test_fusion_states_the_bytes_that_it_saves(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ("bert_base", "--arch", "t4", "--mode", "inference", "--batch", "2", "--seq-len", "128")
     plain = json.loads(command(capsys, *asked, "--format", "json")[1])

@@ -74,6 +74,15 @@ def test_a_wrong_layer_is_refused_with_its_line(tmp_path: Path, layers: str, mes
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("size", ["-1", "0", "batch - 4"])
+def test_an_input_without_elements_is_refused_with_its_line(tmp_path: Path, size: str) -> None:
+    path = tmp_path / "wrong.yaml"
+    head = "title: wrong\nsource: none\nitem: img\noptimizer: adam\nsizes: {batch: 3}\n"
+    path.write_text(f"{head}inputs:\n  x: [{size}, 3, 8, 8]\nlayers: [{{op: relu}}]\n")
+    with pytest.raises(SpecError, match=rf"{path}:7: inputs.x.0: expected a positive integer, got (-1|0)$"):
+        load_model(str(path)).graph()
+
+
 def test_a_size_that_the_model_does_not_have_is_refused() -> None:
     with pytest.raises(SpecError, match="resnet50 has no size 'seq_len'; it has batch"):
         load_model("resnet50").graph({"seq_len": 128})
