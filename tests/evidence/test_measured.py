@@ -273,7 +273,11 @@ def test_a_table_of_deepbenchs_that_lacks_the_column_states_sizes_before_padding
 
 def test_deepbench_keeps_images_of_halves_pixel_by_pixel_whatever_a_table_says(tmp_path: Path) -> None:
     shape = ConvolutionShape(8, 64, 28, 28, 64, 3, 3)
-    for source, dtype, layout in (("deepbench", "fp16", "nhwc"), ("deepbench", "fp32", "nchw"), ("mine", "fp16", "nchw")):
+    for source, dtype, layout in (
+        ("deepbench", "fp16", "nhwc"),
+        ("deepbench", "fp32", "nchw"),
+        ("mine", "fp16", "nchw"),
+    ):
         line = stated(source=source, op="conv_fwd", dtype=dtype, layout="nchw")
         columns = shape.columns
         header, values = (",".join((first, *rest)) for first, rest in ((HEADER, columns), (line, columns.values())))
