@@ -251,7 +251,7 @@ def _row(fields: Fields, file: str, line: int) -> MeasuredRow:
         k=fields.whole("k") if vector else fields.number("k"),
         dtype=dtype,
         accumulate=_accumulator(fields, dtype),
-        layout=_layout(fields, op),
+        layout=_layout(fields, op, dtype),
         sparsity=fields.one_of("sparsity", SPARSITIES),
         time_us=fields.time_us("time_us"),
         method=_method(fields),
@@ -320,11 +320,14 @@ def _beta(fields: Fields) -> float | None:
         raise fields.refuse("beta", f"expected a number, got '{excerpt(text)}'", "correct or empty it") from None
 
 
-def _layout(fields: Fields, op: str) -> str:
-    """Layout of a GEMM, as stated, or as the source is known to call it."""
+def _layout(fields: Fields, op: str, dtype: Dtype) -> str:
+    """Layout of a GEMM, as stated, or as the source is known to call it; of images, as the source is known to store."""
+    known = source_of(fields.get("source"))
+    if op in CONVOLUTION_OPS:
+        return known.images.get(dtype) or fields.get("layout")
     if op not in GEMM_OPS:
         return fields.get("layout")
-    return fields.one_of("layout", LAYOUTS, unknown=("",)) or source_of(fields.get("source")).layout
+    return fields.one_of("layout", LAYOUTS, unknown=("",)) or known.layout
 
 
 def _padded_to(fields: Fields, dtype: Dtype) -> int | None:

@@ -3,7 +3,8 @@
 What a program does is known from its code, and is one record a program (``PROGRAMS``). What its way of timing takes on
 the machine where it ran is a value with a source, a kind and a spread, which a calibration may fit: files of the folder
 ``sources`` beside the specs state them, each for the boards of the spec of its name. This module alone looks a source
-up by its name; a table that states something itself counts before it, but for the timing method.
+up by its name; a table that states something itself counts before it, but for the timing method and the layout of
+images.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class Source:
     """Format of the accumulators of FP16 GEMMs."""
     beta: Mapping[Dtype, float] = field(default_factory=dict)
     """``beta`` of GEMMs by number format, where it is not 0."""
+    images: Mapping[Dtype, str] = field(default_factory=dict)
+    """Memory layout of images by number format, whatever rows state."""
     padded_to: int | None = None
     """Multiple that leading dimensions, or the channels of images, of FP16 runs were padded to."""
     operands: str = ""
@@ -63,9 +66,11 @@ PROGRAMS = (
     # draws floats from 0 to 1, which gemm_bench.cu and conv_bench.cu copy to integers (``uint16_t``) where they
     # mean halves: each becomes zero. Beta is the integer 1 (``const int beta = 1.f``), which is the smallest
     # number of FP16 and of FP32; kernels of cuBLAS compare it with 0 as it is (``FSETP.NE``, without ``.FTZ``),
-    # and read C.
+    # and read C. The results of T4 came with a conv_bench.cu (baidu-research/DeepBench@60bea70) that keeps images of
+    # halves in NHWC for Tensor Cores, and those of V100 were taken with the same CUDA and driver.
     Source(
         "deepbench",
+        images={Dtype.FP16: "nhwc"},
         beta={Dtype.FP16: 2.0**-24, Dtype.FP32: 2.0**-149, Dtype.INT8: 1.0},
         padded_to=8,
         operands="zeros",

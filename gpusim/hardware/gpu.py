@@ -155,6 +155,12 @@ class LoadStore(Record):
         description="FMA-pipe slots with which a convolution stages an element whose address it computes, over those "
         "of one that looks offsets up.",
     )
+    gather_mma_slots: float = Field(
+        ge=0,
+        le=100,
+        description="Tensor Core issue slots that a convolution's kernel spends to gather 32 words of 32 bits through "
+        "registers; none where cp.async copies them.",
+    )
     async_copy: bool = Field(description="Whether cp.async copies global to shared memory without registers.")
 
 

@@ -29,6 +29,10 @@ class ConvolutionTraits(Entry):
     strided: bool | None = Field(
         default=None, description="only with a stride, or (false) only without; either if left out"
     )
+    strided_from_taps: Count = Field(default=1, description="smallest filter that they take with a stride")
+    pixels_multiple: Count | None = Field(
+        default=None, description="number that the pixels of an image are a multiple of, as they are loaded together"
+    )
     pads_within_filter: bool = Field(default=False, description="no padding as wide as the filter")
     widest_filled: bool = Field(
         default=False,
@@ -40,9 +44,6 @@ class ConvolutionTraits(Entry):
     )
     transposes_result: bool = Field(
         default=False, description="images are written channel by channel where they are read pixel by pixel"
-    )
-    gradients_as_stored: bool = Field(
-        default=False, description="the results' gradient is read in either layout, for the gradient of the filters"
     )
     result: Dtype | None = Field(
         default=None, description="type of the result, which a kernel after it converts; inputs if left out"

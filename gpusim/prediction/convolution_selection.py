@@ -191,7 +191,9 @@ def _takes(traits: ConvolutionTraits, operator: Convolution) -> bool:
         and (traits.images == operator.layout or transposed)
         and taps <= (traits.max_taps or taps)
         and (traits.min_channels or channels) <= channels <= (traits.max_channels or channels)
+        and shape.height * shape.width % (traits.pixels_multiple or 1) == 0
         and traits.strided in (None, strided)
+        and (taps >= traits.strided_from_taps or not strided)
         and not (traits.pads_within_filter and padded)
         and (serves(operator) or traits.algorithm != "winograd")
         and filters <= (traits.max_filters or filters)

@@ -271,6 +271,21 @@ def test_a_table_of_deepbenchs_that_lacks_the_column_states_sizes_before_padding
     assert row.padded_to is None
 
 
+def test_deepbench_keeps_images_of_halves_pixel_by_pixel_whatever_a_table_says(tmp_path: Path) -> None:
+    shape = ConvolutionShape(8, 64, 28, 28, 64, 3, 3)
+    for source, dtype, layout in (
+        ("deepbench", "fp16", "nhwc"),
+        ("deepbench", "fp32", "nchw"),
+        ("mine", "fp16", "nchw"),
+    ):
+        line = stated(source=source, op="conv_fwd", dtype=dtype, layout="nchw")
+        columns = shape.columns
+        header, values = (",".join((first, *rest)) for first, rest in ((HEADER, columns), (line, columns.values())))
+        (row,) = read_measured(write(tmp_path, header, values))
+        assert isinstance(row.operator, Convolution)
+        assert row.operator.layout == layout
+
+
 def test_the_load_is_as_stated_or_as_the_source_repeats(tmp_path: Path) -> None:
     kinds = [
         ("vidur", "profiler", "", "80"),

@@ -18,6 +18,7 @@ from gpusim.errors import excerpt
 from gpusim.evidence.fields import NUMBER, Fields
 from gpusim.evidence.importers.rows import Import, ImportOptions, Operation, Timing
 from gpusim.evidence.importers.workbook import is_number, read_sheets
+from gpusim.evidence.sources import source_of
 from gpusim.numbers.formats import Dtype
 from gpusim.units import TERA, US_PER_UNIT
 from gpusim.workloads.convolution import ConvolutionShape
@@ -214,7 +215,8 @@ def _add(found: Import, number: int, fields: Fields, table: _Table, sheet: str) 
         else:
             convolution = _convolution(fields, names, sizes)
             extra = convolution.columns | {"algo": fields.get(names["algorithm"])}
-            operation = Operation(time.op, convolution.gemm, dtype, "nchw", accumulate, extra=extra)
+            layout = (dtype and source_of(TIMING.source).images.get(dtype)) or "nchw"
+            operation = Operation(time.op, convolution.gemm, dtype, layout, accumulate, extra=extra)
         found.add(fields.where, number, operation, time_us)
 
 

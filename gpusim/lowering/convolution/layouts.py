@@ -34,10 +34,9 @@ def form_of(around: Surroundings, operator: Convolution, traits: ConvolutionTrai
         filters=ceil_div(shape.filters, unit) * unit,
     )
     images = traits.images
-    gradients = operator.layout if traits.gradients_as_stored else images
     convolution = replace(operator, shape=padded, layout=images)
     read, written = _stacks(operator, convolution.shape)
-    before = _launches_before(around, operator, traits, read, (images, gradients))
+    before = _launches_before(around, operator, traits, read, images)
     after = []
     if traits.result:
         written = replace(written, kernel_bytes=traits.result.bits / 8)
@@ -48,7 +47,7 @@ def form_of(around: Surroundings, operator: Convolution, traits: ConvolutionTrai
         after = [around.conversion(written)]
     elif written.padded_channels != written.channels:
         after = [around.padding(written)]
-    return Form(ImplicitGemm(convolution, traits, gradients), tuple(before), tuple(after))
+    return Form(ImplicitGemm(convolution, traits), tuple(before), tuple(after))
 
 
 def _launches_before(
@@ -56,12 +55,12 @@ def _launches_before(
     operator: Convolution,
     traits: ConvolutionTraits,
     read: tuple[Stack, Stack],
-    layouts: tuple[str, str],
+    images: str,
 ) -> list[Transform]:
     """What runs before the GEMM, each launch in the L2 that the one before it leaves.
 
     Args:
-        layouts: in which the GEMM reads either operand.
+        images: layout in which the GEMM reads both operands.
     """
     made: list[Transform] = []
 
@@ -72,9 +71,9 @@ def _launches_before(
         rows, columns = operator.shape.output
         made.append(here().offsets(traits.offsets_kernel, rows * columns))
     # The gradient of the filters is computed from images and from the results' gradient, in this order.
-    for one, layout in zip(read, layouts, strict=True):
+    for one in read:
         # cuDNN rounds to TF32 what it transposes, and passes filters of one tap through the same kernel.
-        if layout != operator.layout and (one.pixels > 1 or operator.dtype is Dtype.TF32):
+        if images != operator.layout and (one.pixels > 1 or operator.dtype is Dtype.TF32):
             made.append(here().transposition(one, to_channels_last=True))
         elif one.padded_channels != one.channels:
             made.append(here().padding(one))

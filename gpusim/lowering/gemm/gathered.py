@@ -34,8 +34,6 @@ class ImplicitGemm:
     convolution: Convolution
     """The convolution in the layout of the kernels."""
     traits: ConvolutionTraits
-    gradients: str
-    """Layout of the results' gradient that the filters' is computed from."""
 
     @property
     def atomic_scatter(self) -> bool:
@@ -114,10 +112,10 @@ class _Images(NamedTuple):
 def gathered(operator: Convolution | ImplicitGemm) -> Gathered:
     """The GEMM of a convolution's group."""
     if isinstance(operator, Convolution):
-        return _gathered(operator, operator.layout)
+        return _gathered(operator)
     if operator.atomic_scatter:
         return _scattered_gradient(operator.convolution)
-    operands = _gathered(operator.convolution, operator.gradients)
+    operands = _gathered(operator.convolution)
     if not operator.traits.walks_taps_as_one:
         return operands
     # CUTLASS's IteratorAlgorithm::kFixedChannels: neither k-steps nor tiles begin anew for each tap.
@@ -125,11 +123,11 @@ def gathered(operator: Convolution | ImplicitGemm) -> Gathered:
     return operands._replace(a=a, b=b, slices=1)
 
 
-def _gathered(convolution: Convolution, gradients: str) -> Gathered:
-    """The GEMM in the layout of the images, and of the results' gradient."""
+def _gathered(convolution: Convolution) -> Gathered:
+    """The GEMM in the layout of the images."""
     match convolution.op:
         case "conv_bwd_weights":
-            return _filter_gradient(convolution, gradients)
+            return _filter_gradient(convolution)
         case "conv_bwd_inputs":
             return _image_gradient(convolution)
     shape, channels_last = convolution.shape, convolution.layout == "nhwc"
@@ -166,20 +164,15 @@ def _scattered_gradient(convolution: Convolution) -> Gathered:
     return Gathered(gradients, filters, shape.groups, slices=1, swapped=False)
 
 
-def _filter_gradient(convolution: Convolution, layout: str) -> Gathered:
-    """The sum over all pixels, whose rows are channels under each tap; a tile of channels-last images has one tap.
-
-    Args:
-        layout: of the results' gradient.
-    """
+def _filter_gradient(convolution: Convolution) -> Gathered:
+    """The sum over all pixels, whose rows are channels under each tap; a tile of channels-last images has one tap."""
     shape, channels_last = convolution.shape, convolution.layout == "nhwc"
     before, after = _before(convolution), _after(convolution)
     rows = before.channels * shape.filter_h * shape.filter_w
     of_image = ceil_div(after.pixels, shape.images)
     images = _operand(convolution, rows, after.pixels, before, k_contiguous=not channels_last, run=before.run)
     after = after._replace(taps_in_row=1.0)
-    read = replace(convolution, layout=layout)
-    gradients = _operand(read, after.channels, after.pixels, after, k_contiguous=layout == "nchw", run=of_image)
+    gradients = _operand(convolution, after.channels, after.pixels, after, k_contiguous=not channels_last, run=of_image)
     if channels_last:
         images = replace(images, slices=shape.filter_h * shape.filter_w, taps_in_row=1.0)
     else:

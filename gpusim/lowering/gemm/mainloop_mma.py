@@ -43,5 +43,12 @@ def mma_body(gpu: Gpu, kernel: Kernel, loop: MmaLoop, problem: Problem) -> LoopB
         copies_itself=copies_asynchronously(gpu, loop),
         least_copy_bytes=MIN_ASYNC_COPY_BYTES,
         load_overhead_instructions=loop.load_overhead_instructions.value,
+        staging_slots=_gather_slots(gpu, kernel, loop),
         vector_bytes=loop.load_bytes if aligned_bytes < loop.load_bytes else 0,
     )
+
+
+def _gather_slots(gpu: Gpu, kernel: Kernel, loop: MmaLoop) -> float:
+    """Slots of the Tensor Cores that gathering 32 words through registers takes, where pixels are gathered."""
+    gathers = kernel.family.convolution is not None and not copies_asynchronously(gpu, loop)
+    return gpu.load_store.gather_mma_slots if gathers else 0.0
