@@ -232,7 +232,8 @@ def _name_in_catalogue(case: OperatorCase, recorded: str) -> str:
     gemm = case.workload.operator
     if not isinstance(gemm, Gemm):
         return recorded
-    names = [kernel.printed_name(gemm.layout, gemm.dtype) for kernel in usable_kernels(case.system, gemm)]
+    layout = gemm.blas_call.layout
+    names = [kernel.printed_name(layout, gemm.dtype) for kernel in usable_kernels(case.system, gemm)]
     alike = (name for name in names if same_kernel(name, recorded))
     return recorded if recorded in names else next(alike, recorded)
 
