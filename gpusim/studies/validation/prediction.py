@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gpusim.cuda_version import CudaVersion
 from gpusim.evidence.boards import board_of
 from gpusim.evidence.importers.kernel_names import same_kernel
 from gpusim.evidence.measured import MeasuredRow
@@ -37,7 +38,7 @@ MEMORY_BOUNDS = ("dram", "l2")
 """Closed-form bounds of traffic beyond the SM; the others are of the SM itself."""
 
 
-Systems = Mapping[tuple[str, int | None], MeasuredSystem]
+Systems = Mapping[tuple[str, CudaVersion | None], MeasuredSystem]
 """By the name that a table gives a GPU, and the major version of CUDA that its library is of."""
 
 
