@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, TypedDict, Unpack
 
+from gpusim.cuda_version import CudaVersion
 from gpusim.errors import InputError, did_you_mean
 from gpusim.execution.cases import Case, OperatorCase, OperatorWorkload
 from gpusim.hardware.gpu import Gpu, Unit
@@ -36,7 +37,7 @@ class GpuArguments(TypedDict, total=False):
     """What :func:`load_system` takes by name."""
 
     overrides: Mapping[str, Any] | None
-    cuda: int | None
+    cuda: CudaVersion | str | int | None
     arch_path: Iterable[str | os.PathLike[str]]
 
 
@@ -74,7 +75,7 @@ def load_system(
     name: str | os.PathLike[str],
     *,
     overrides: Mapping[str, Any] | None = None,
-    cuda: int | None = None,
+    cuda: CudaVersion | str | int | None = None,
     arch_path: Iterable[str | os.PathLike[str]] = (),
 ) -> System:
     """A GPU by name, alias, nvidia-smi name or spec file, with the library and the host that its spec names.
@@ -84,7 +85,7 @@ def load_system(
 
     Args:
         overrides: Values of the spec to replace, by key path, as ``--set`` does.
-        cuda: Major CUDA version of the library that selects kernels; None for the newest known.
+        cuda: CUDA version of the library that selects kernels, such as 12 or "12.4"; None for the newest known.
         arch_path: Folders of additional specs, searched first.
 
     Raises:

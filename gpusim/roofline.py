@@ -53,8 +53,8 @@ def bounds_us(
     result = gemm.result_bytes if tile.stores_result else 0.0
     capacity = gpu.l2.capacity_bytes
     dram_bytes = max(0.0, gemm.operand_bytes - (capacity if warm else 0)) + max(0.0, result - capacity)
-    # Tiles lie over C as the library sees it: its m is our n where C is row-major and no operand is 2:4.
-    swapped = gemm.order == "row" and gemm.sparsity == "dense"
+    # Tiles lie over C as the library sees it: its m may be our n where no operand is 2:4.
+    swapped = gemm.blas_call.rows == "n" and gemm.sparsity == "dense"
     over_m, over_n = (tile.tile_n, tile.tile_m) if swapped else (tile.tile_m, tile.tile_n)
     clustered = (tile.cluster_n, tile.cluster_m) if swapped else (tile.cluster_m, tile.cluster_n)
     tiles_m, tiles_n = -(-gemm.m // over_m), -(-gemm.n // over_n)

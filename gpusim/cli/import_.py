@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from gpusim.cli.console import refuse, refusing_file_errors, report_written
-from gpusim.cli.options import dtype_of
+from gpusim.cli.options import cuda_of, dtype_of
 
 if TYPE_CHECKING:
     from gpusim.evidence.importers import ImportOptions
@@ -79,7 +79,8 @@ class FileOptions:
         ),
     ] = ""
     cuda: Annotated[
-        int | None, typer.Option(min=1, help="Major CUDA version of the libraries that ran. Default: as in the file.")
+        str | None,
+        typer.Option(metavar="VERSION", help="CUDA version of the libraries that ran. Default: as in the file."),
     ] = None
 
     def options(self) -> ImportOptions:
@@ -90,6 +91,7 @@ class FileOptions:
 
         given = {item.name: getattr(self, item.name) for item in fields(self)}
         given |= {name: given[name] or "" for name in ("layout", "method", "l2", "time_unit")}
+        given["cuda"] = cuda_of(self.cuda)
         given["dtype"] = dtype_of(self.dtype) if self.dtype else None
         try:
             given["accumulate"] = self.accumulate and accumulator_named(self.accumulate)

@@ -20,6 +20,7 @@ from typer.core import TyperCommand
 from gpusim.cli.console import refuse
 
 if TYPE_CHECKING:
+    from gpusim.cuda_version import CudaVersion
     from gpusim.execution.service import Service
     from gpusim.numbers.formats import Dtype
 
@@ -201,14 +202,29 @@ class SpecOptions:
 
     overrides: SetOption = None
     cuda: Annotated[
-        int | None,
-        typer.Option("--cuda", min=1, help="Major CUDA version of the library that selects kernels. Default: newest."),
+        str | None,
+        typer.Option(
+            "--cuda",
+            metavar="VERSION",
+            help="CUDA version of the library that selects kernels, such as 12 or 12.4. Default: newest.",
+        ),
     ] = None
     arch_path: ArchPathOption = None
 
     def named(self) -> dict[str, Any]:
         """The keyword arguments of :func:`gpusim.load_system` that they stand for."""
-        return {"overrides": overrides_of(self.overrides), "cuda": self.cuda, "arch_path": self.arch_path or ()}
+        overrides, cuda = overrides_of(self.overrides), cuda_of(self.cuda)
+        return {"overrides": overrides, "cuda": cuda, "arch_path": self.arch_path or ()}
+
+
+def cuda_of(text: str | None) -> CudaVersion | None:
+    """The version that ``--cuda`` states."""
+    from gpusim.cuda_version import CudaVersion
+
+    try:
+        return CudaVersion.of(text) if text is not None else None
+    except ValueError as error:
+        refuse(f"--cuda: {error}")
 
 
 def with_groups(command: Callable[..., Returned]) -> Callable[..., Returned]:

@@ -53,7 +53,7 @@ Optional columns state more of a run:
 \b
 COLUMN      STATES
 load        calls back to back, 'burst', 'sustained' or 'flushed': how long the power limit could act
-cuda        major version of CUDA whose libraries ran
+cuda        version of CUDA whose libraries ran, such as 12 or 12.4
 out_dtype   type of C, if it is not the default one of the operands
 operands    'random', 'positive' (from 0 to 1), 'one_zero' (the other random) or 'zeros': what the operands hold
 beta        of a GEMM: other than 0, C is read before it is written

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from gpusim.cuda_version import CudaVersion
 from gpusim.errors import excerpt
 from gpusim.evidence.fields import Fields, MeasuredError, csv_fields, header_with, read_text
 from gpusim.evidence.sources import source_of
@@ -84,7 +85,7 @@ class MeasuredRow:
     """``burst``, ``sustained``, ``flushed`` or a number of calls back to back, those that warm up included."""
     output: str = ""
     """Data type of C; empty if it is the default one of the operands."""
-    cuda: int | None = None
+    cuda: CudaVersion | None = None
     """Major version of CUDA whose libraries ran."""
     timer_us: float | None = None
     """Mean deviation of one reading that comes from the timer's resolution [us]."""
@@ -264,7 +265,7 @@ def _row(fields: Fields, file: str, line: int) -> MeasuredRow:
         source=fields.get("source"),
         stated_load=_load(fields),
         output=fields.one_of("out_dtype", RESULTS, unknown=("",)),
-        cuda=fields.whole("cuda"),
+        cuda=cuda_of(fields),
         timer_us=fields.quantity("timer_us", MAX_TIMER_US),
         repeat_p90=fields.quantity("repeat_p90", 1.0),
         padded_to=_padded_to(fields, dtype),
@@ -328,6 +329,15 @@ def _layout(fields: Fields, op: str, dtype: Dtype) -> str:
     if op not in GEMM_OPS:
         return fields.get("layout")
     return fields.one_of("layout", LAYOUTS, unknown=("",)) or known.layout
+
+
+def cuda_of(fields: Fields) -> CudaVersion | None:
+    """Version of CUDA whose libraries ran."""
+    text = fields.get("cuda")
+    try:
+        return CudaVersion.of(text) if text else None
+    except ValueError as error:
+        raise fields.refuse("cuda", str(error), "correct or empty it") from None
 
 
 def _padded_to(fields: Fields, dtype: Dtype) -> int | None:

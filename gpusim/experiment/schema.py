@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, PositiveInt, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
+from gpusim.cuda_version import LastCuda
 from gpusim.experiment.plot_schema import PlotEntry, ReferenceLine
 from gpusim.files.checked_document import Part
 from gpusim.mathmode.resolve import FrameworkOperation
@@ -149,8 +150,8 @@ class ExperimentFile(Part):
         description="sustained, burst, flushed (as Triton's do_bench) or a number of calls back to back",
     )
     operands: Operands = Field(default="random", description="what the operands hold: random, positive or zeros")
-    cuda: PositiveInt | None = Field(
-        default=None, description="major version of CUDA whose libraries choose the kernels; the newest known if absent"
+    cuda: LastCuda | None = Field(
+        default=None, description="version of CUDA whose libraries choose the kernels; the newest known if absent"
     )
     measured: tuple[Overlay, ...] = ()
     plots: tuple[PlotEntry, ...] = ()

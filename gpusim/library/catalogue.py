@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from gpusim.cuda_version import CudaVersion, FirstCuda, LastCuda
 from gpusim.library.attention import AttentionFamily
 from gpusim.library.convolution_traits import ConvolutionTraits
 from gpusim.library.main_loops import (
@@ -40,7 +41,7 @@ second kernel."""
 
 NAME_FIELDS = frozenset(
     {"tile_m", "tile_n", "tile_k", "stages", "cluster_m", "cluster_n", "suffix", "alignment", "warps_m", "warps_n"}
-    | {"layout", "layout_upper", "dtype", "cutlass_dtype", "nvjet_dtype"}
+    | {"layout", "layout_upper", "dtype", "cutlass_dtype", "nvjet_dtype", "xmma_dtype"}
 )
 """What a family's name may be formatted with."""
 
@@ -135,11 +136,11 @@ class Family(Entry):
     heuristic_family: Literal["xmma"] | None = Field(
         default=None, description="whose weights the library's heuristic gives them, if not those of their main loop"
     )
-    since_cuda: Annotated[int, Field(ge=0, le=1_000, strict=True)] = Field(
-        default=0, description="first major version of CUDA whose library has these kernels, if not all"
+    since_cuda: FirstCuda = Field(
+        default=CudaVersion(0, 0), description="first version of CUDA whose library has these kernels, if not all"
     )
-    until_cuda: Annotated[int, Field(ge=0, le=1_000, strict=True)] | None = Field(
-        default=None, description="last major version of CUDA whose library has these kernels, if not the newest"
+    until_cuda: LastCuda | None = Field(
+        default=None, description="last version of CUDA whose library has these kernels, if not the newest"
     )
     counts_splits: bool = Field(
         default=False,
@@ -150,8 +151,8 @@ class Family(Entry):
     )
     kernels: Annotated[tuple[KernelEntry, ...], Field(min_length=1), BeforeValidator(_flat)]
 
-    def is_of(self, cuda: int | None) -> bool:
-        """Whether the library of a major version of CUDA has these kernels; None: the newest."""
+    def is_of(self, cuda: CudaVersion | None) -> bool:
+        """Whether the library of a version of CUDA has these kernels; None: the newest."""
         if cuda is None:
             return self.until_cuda is None
         return self.since_cuda <= cuda <= (cuda if self.until_cuda is None else self.until_cuda)
@@ -266,9 +267,7 @@ class ConvolutionAlgorithm(Entry):
     tiles: tuple[tuple[Count, Count, Count, Count], ...] = Field(
         default=(), description="[m, n, k, stages] of the kernels that it launches; all of the library's if left out"
     )
-    since_cuda: Annotated[int, Field(ge=0, le=1_000, strict=True)] = Field(
-        default=0, description="first major version of CUDA whose library has it"
-    )
+    since_cuda: FirstCuda = Field(default=CudaVersion(0, 0), description="first version of CUDA whose library has it")
 
     def launches(self, kernel: Kernel) -> bool:
         """Whether it runs its GEMMs on a kernel."""
@@ -377,9 +376,20 @@ class Kernel:
             dtype=dtype.value,
             cutlass_dtype=dtype.format.names.cutlass or dtype.value,
             nvjet_dtype="".join(dtype.format.names.nvjet) or dtype.value,
+            xmma_dtype=_xmma_types(dtype),
             suffix=self.suffix,
             alignment=self.alignment,
         )
+
+
+def _xmma_types(dtype: Dtype) -> str:
+    """Types in the names of xmma kernels: of A and C, of an instruction's operands and sums, of the epilogue.
+
+    >>> _xmma_types(Dtype.BF16)
+    'bf16bf16_bf16f32_f32'
+    """
+    short = dtype.format.names.cutlass or dtype.value
+    return f"{short}{short}_{short}f32_f32"
 
 
 def kernels_of(families: Iterable[Family], reduction: SplitKReduction | None = None) -> tuple[Kernel, ...]:

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from gpusim.cache_key import CacheKey
 from gpusim.canonical_text import content_hash
+from gpusim.cuda_version import CudaVersion, LastCuda
 from gpusim.hardware.gpu import Gpu
 from gpusim.library.attention import AttentionKernel
 from gpusim.library.catalogue import ConvolutionAlgorithm, Kernel
@@ -81,8 +82,8 @@ class LibraryRecord(Record):
     kernel_catalogues: tuple[str, ...] = Field(
         strict=False, description="Kernel catalogues: files of the folder kernels, without .yaml."
     )
-    last_cuda: Annotated[int | None, Unsourced()] = Field(
-        default=None, ge=1, le=1_000, description="Last major version of CUDA with this library; the newest has none."
+    last_cuda: Annotated[LastCuda | None, Unsourced()] = Field(
+        default=None, description="Last version of CUDA with this library; the newest has none."
     )
     older: tuple[str, ...] = Field(
         default=(),
@@ -117,8 +118,8 @@ class Library:
     older_kernels: tuple[Kernel, ...] = ()
     """Kernels of matrix multiplications that only older versions of CUDA had."""
 
-    def as_of(self, cuda: int) -> Library:
-        """This library with the kernels that a major version of CUDA had."""
+    def as_of(self, cuda: CudaVersion) -> Library:
+        """This library with the kernels that a version of CUDA had."""
         kernels, convolution_kernels = (
             tuple(kernel for kernel in those if kernel.family.is_of(cuda))
             for those in (self.kernels + self.older_kernels, self.convolution_kernels)

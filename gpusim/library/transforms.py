@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from gpusim.cuda_version import CudaVersion, LastCuda
 from gpusim.library.main_loops import Cited, Cost, Count, Entry, Pipes
 
 
@@ -23,7 +24,7 @@ class SquareKernel(TransformKernel):
     instructions: Cited[Pipes] | None = Field(
         default=None, description="of a warp besides loads and stores, by pipe; None: they take no time of a pipe"
     )
-    until_cuda: int | None = Field(default=None, description="last major version of CUDA whose library has it")
+    until_cuda: LastCuda | None = Field(default=None, description="last version of CUDA whose library has it")
 
 
 class StreamKernel(TransformKernel):
@@ -73,8 +74,8 @@ class ConvolutionTransforms(Entry):
     depthwise: DepthwiseKernel = Field(description="a thread for each result")
     depthwise_filters: DepthwiseKernel = Field(description="a CTA for each tap of each filter, a warp for each image")
 
-    def as_of(self, cuda: int) -> ConvolutionTransforms:
-        """The kernels that a major version of CUDA had."""
+    def as_of(self, cuda: CudaVersion) -> ConvolutionTransforms:
+        """The kernels that a version of CUDA had."""
         older = self.older_transposition
         if older is None or (older.until_cuda is not None and cuda > older.until_cuda):
             return self

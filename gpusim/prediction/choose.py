@@ -97,7 +97,7 @@ class GemmCandidate:
 
     @property
     def name(self) -> str:
-        return _printed_name(CacheKey(self.kernel), self.operator.layout, self.operator.dtype)
+        return _printed_name(CacheKey(self.kernel), problem_of(self.operator).layout, self.operator.dtype)
 
     @property
     def split_k(self) -> int:

@@ -139,7 +139,7 @@ def _ranked_gemm_plans(system: System, gemm: Gemm, options: Options) -> Ranking:
 
 def _misfit(gpu: Gpu, gemm: Gemm, kernel: Kernel) -> str:
     """Why a kernel cannot run on an SM."""
-    name = kernel.printed_name(gemm.layout, gemm.dtype)
+    name = kernel.printed_name(gemm.blas_call.layout, gemm.dtype)
     try:
         plan(gpu, gemm, kernel)
     except DoesNotFitError as error:

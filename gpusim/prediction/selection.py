@@ -40,7 +40,7 @@ def usable_kernels(system: System, gemm: Gemm, name: str | None = None, unit: Un
     # Of its sizes, kernels look at what they are multiples of and whether there is a batch, those for vectors and few
     # columns at the columns.
     sizes = (math.gcd(size, steps) for size in (gemm.m, gemm.n, gemm.k))
-    types = (gemm.dtype, gemm.b_dtype, gemm.accumulate, gemm.sparsity, gemm.layout, gemm.order)
+    types = (gemm.dtype, gemm.b_dtype, gemm.accumulate, gemm.sparsity, gemm.blas_call)
     alike = (*types, gemm.batch > 1, *sizes, bisect_left(limits, problem_of(gemm).n))
     return _usable_kernels(CacheKey(system, (id(system.gpu), id(library.kernels))), CacheKey(gemm, alike), name, unit)
 
@@ -88,12 +88,13 @@ def _serves(kernel: Kernel, gemm: Gemm) -> bool:
 
 def _pinned(name: str, gpu: Gpu, gemm: Gemm, multiplying: Sequence[Kernel], accepting: Sequence[Kernel]) -> Kernel:
     """The kernel of a printed name, if it can run the GEMM."""
-    named = [kernel for kernel in multiplying if kernel.printed_name(gemm.layout, gemm.dtype) == name]
+    layout = gemm.blas_call.layout
+    named = [kernel for kernel in multiplying if kernel.printed_name(layout, gemm.dtype) == name]
     if named and not set(named) & set(accepting):
         raise UnsupportedError(f"{name}: {'; '.join(refusals(gemm, named[0]))}")
     if not accepting:
         raise UnsupportedError(_all_refuse(gpu, gemm, multiplying))
-    printed = {kernel.printed_name(gemm.layout, gemm.dtype): kernel for kernel in accepting}
+    printed = {kernel.printed_name(layout, gemm.dtype): kernel for kernel in accepting}
     if name not in printed:
         near = ", ".join(difflib.get_close_matches(name, printed, n=3, cutoff=0.0))
         raise UnsupportedError(f"no kernel '{name}' for {gemm.dtype.value} on {gpu.name}; nearest: {near}")
@@ -191,8 +192,9 @@ def refusals(gemm: Gemm, kernel: Kernel) -> list[str]:
     """Why a library would not run a workload on a kernel that multiplies its type: layout, sizes or alignment."""
     family, problem = kernel.family, problem_of(gemm)
     found = []
-    if gemm.layout not in kernel.layouts:
-        found.append(f"its kernels read layout {' or '.join(kernel.layouts)}, not {gemm.layout}")
+    layout = gemm.blas_call.layout
+    if layout not in kernel.layouts:
+        found.append(f"its kernels read layout {' or '.join(kernel.layouts)}, not {layout}")
     sizes = {"m": problem.m, "n": problem.n, "k": problem.k}
     if problem.swapped:
         sizes = {"n": problem.m, "m": problem.n, "k": problem.k}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from gpusim.cuda_version import CudaVersion
 from gpusim.errors import excerpt, shown
 from gpusim.files.yamlfile import SpecError, YamlFile, read_yaml
 from gpusim.library.attention import AttentionKernel, attention_kernels_of
@@ -46,11 +47,11 @@ def catalogue_files(names: Iterable[str], folders: Sequence[Path], beside: Path)
     return tuple(found)
 
 
-def load_kernels(paths: Iterable[Path], cuda: int | None = None) -> tuple[Kernel, ...]:
+def load_kernels(paths: Iterable[Path], cuda: CudaVersion | None = None) -> tuple[Kernel, ...]:
     """Kernels of catalogues for matrix multiplications, in the order of the files.
 
     Args:
-        cuda: major version of CUDA whose library has them; None for the newest.
+        cuda: version of CUDA whose library has them; None for the newest.
 
     Raises:
         SpecError: a catalogue cannot be read or is malformed; one line with file and line.
@@ -63,19 +64,21 @@ def load_older_kernels(paths: Iterable[Path]) -> tuple[Kernel, ...]:
     return _kernels_of_files(tuple((path, read_yaml(path).sha256) for path in paths), None, older=True)
 
 
-def load_convolution_kernels(paths: Iterable[Path], cuda: int | None = None) -> tuple[Kernel, ...]:
+def load_convolution_kernels(paths: Iterable[Path], cuda: CudaVersion | None = None) -> tuple[Kernel, ...]:
     """As :func:`load_kernels`, of convolutions."""
     return _kernels_of_files(tuple((path, read_yaml(path).sha256) for path in paths), cuda, convolving=True)
 
 
-def load_convolution_algorithms(paths: Iterable[Path], cuda: int | None = None) -> tuple[ConvolutionAlgorithm, ...]:
+def load_convolution_algorithms(
+    paths: Iterable[Path], cuda: CudaVersion | None = None
+) -> tuple[ConvolutionAlgorithm, ...]:
     """Ways to compute convolutions by other kernels than those made for them; as :func:`load_kernels`."""
     catalogues = (_catalogue_of_file(path, read_yaml(path).sha256) for path in paths)
     found = (one for catalogue in catalogues for one in catalogue.convolution_algorithms)
     return tuple(one for one in found if cuda is None or one.since_cuda <= cuda)
 
 
-def load_convolution_transforms(paths: Iterable[Path], cuda: int | None = None) -> ConvolutionTransforms | None:
+def load_convolution_transforms(paths: Iterable[Path], cuda: CudaVersion | None = None) -> ConvolutionTransforms | None:
     """Kernels around the GEMMs of convolutions, of the first catalogue that has them; as :func:`load_kernels`."""
     catalogues = (_catalogue_of_file(path, read_yaml(path).sha256) for path in paths)
     found = next((one.convolution_transforms for one in catalogues if one.convolution_transforms), None)
@@ -100,7 +103,7 @@ def load_attention_kernels(paths: Iterable[Path]) -> tuple[AttentionKernel, ...]
 
 @lru_cache(maxsize=64)
 def _kernels_of_files(
-    files: tuple[tuple[Path, str], ...], cuda: int | None, *, convolving: bool = False, older: bool = False
+    files: tuple[tuple[Path, str], ...], cuda: CudaVersion | None, *, convolving: bool = False, older: bool = False
 ) -> tuple[Kernel, ...]:
     catalogues = {path: _catalogue_of_file(path, sha256) for path, sha256 in files}
     reduction = next((one.split_k_reduction for one in catalogues.values() if one.split_k_reduction), None)

@@ -7,12 +7,13 @@ import json
 import os
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from gpusim.confidence import Confidence
+from gpusim.cuda_version import CudaVersion
 from gpusim.errors import did_you_mean, excerpt
 from gpusim.files.inputs import read_bytes
 from gpusim.files.yamlfile import SpecError, error_at, read_yaml
@@ -72,7 +73,7 @@ def load_spec(
     name_or_path: str | os.PathLike[str],
     arch_path: Iterable[str | os.PathLike[str]] = (),
     *,
-    cuda: int | None = None,
+    cuda: CudaVersion | str | int | None = None,
     without: Path | None = None,
 ) -> Spec:
     """Load a board by spec name, file stem, alias, short name or nvidia-smi string, or from a YAML file.
@@ -80,7 +81,7 @@ def load_spec(
     Args:
         name_or_path: Of the board.
         arch_path: Folders that are searched first.
-        cuda: Major version of CUDA whose library selects the kernels; None for the newest that is known.
+        cuda: Version of CUDA whose library selects the kernels, such as 12 or "12.4"; None for the newest known.
         without: A file of the chain whose values are passed over: what the board was before it had them.
 
     Raises:
@@ -88,7 +89,8 @@ def load_spec(
     """
     folders = search_folders(arch_path)
     gpu = stated(Gpu, spec_path(name_or_path, folders), folders, without=without, check=_contradictions)
-    library = _library_of(gpu, folders, cuda)
+    version = None if cuda is None else CudaVersion.of(cuda)
+    library = _library_of(gpu, folders, version)
     host = stated(Host, _file_of(gpu, "host", HOSTS, folders), _below(folders, HOSTS))
     catalogues = _catalogues_of(library, folders)
     tested = (
@@ -107,7 +109,7 @@ def load_spec(
         types.MappingProxyType(provenance),
         tuple(file.path for file in gpu.files),
         tuple(decided_by),
-        digest(decided_by, {}),
+        digest(decided_by, {"cuda": version} if version else {}),
     )
 
 
@@ -171,14 +173,15 @@ def _confidence_in(path: Path) -> Confidence:
         raise error_at(path, 1, where, f"{first['msg']}; run the calibration again, or remove the file") from None
 
 
-def _library_of(gpu: Stated[Gpu], folders: Sequence[Path], cuda: int | None) -> Stated[LibraryRecord]:
-    """The board's library, or the one that a version of CUDA had before it."""
+def _library_of(gpu: Stated[Gpu], folders: Sequence[Path], cuda: CudaVersion | None) -> Stated[LibraryRecord]:
+    """The board's library, or the one that a version of CUDA had: older weights where it has some, its own kernels."""
     newest = stated(LibraryRecord, _file_of(gpu, "library", LIBRARIES, folders), _below(folders, LIBRARIES))
     if cuda is None:
         return newest
     older = [_older_library(newest, name, folders) for name in newest.record.older]
-    serving = [one for one in older if (one.record.last_cuda or 0) >= cuda]
-    return min(serving, key=lambda one: one.record.last_cuda or 0, default=newest)
+    serving = [(one.record.last_cuda, one) for one in older if one.record.last_cuda and one.record.last_cuda >= cuda]
+    _, library = min(serving, key=lambda found: found[0], default=(None, newest))
+    return replace(library, record=library.record.model_copy(update={"last_cuda": cuda}))
 
 
 def _older_library(newest: Stated[LibraryRecord], name: str, folders: Sequence[Path]) -> Stated[LibraryRecord]:
@@ -187,7 +190,7 @@ def _older_library(newest: Stated[LibraryRecord], name: str, folders: Sequence[P
         raise newest.error("older", f"no library {excerpt(name)!r} in the folder {LIBRARIES}; correct the name")
     found = stated(LibraryRecord, path, _below(folders, LIBRARIES))
     if found.record.last_cuda is None:
-        raise found.error("last_cuda", "missing; state the last major version of CUDA with this library")
+        raise found.error("last_cuda", "missing; state the last version of CUDA with this library")
     return found
 
 

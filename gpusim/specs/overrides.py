@@ -106,7 +106,14 @@ def with_overrides(spec: Spec, overrides: Mapping[str, object], *, retuned: bool
         library_record=library,
         provenance=types.MappingProxyType({**spec.provenance, **_origins(overrides)}),
         decided_by=decided_by,
-        sha256=digest(decided_by, {**overrides, **({"retuned": True} if retuned else {})}),
+        sha256=digest(
+            decided_by,
+            {
+                **overrides,
+                **({"retuned": True} if retuned else {}),
+                **({"cuda": library.last_cuda} if library.last_cuda else {}),
+            },
+        ),
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.confidence import Evidence
+from gpusim.cuda_version import CudaVersion
 from gpusim.execution.cases import Case, OperatorWorkload, Predictable
 from gpusim.execution.models import ModelWorkload
 from gpusim.prediction.results import Result
@@ -28,7 +29,7 @@ class GpuVariant:
     arch: str
     overrides: Mapping[str, Any] = field(default_factory=dict)
     """Replaced values by key path, as ``--set`` takes them."""
-    cuda: int | None = None
+    cuda: CudaVersion | str | int | None = None
     arch_path: tuple[Path, ...] = ()
 
     @property
@@ -38,7 +39,7 @@ class GpuVariant:
         Raises:
             SpecError: no such GPU, or its values cannot be so.
         """
-        shipped = _loaded(self.arch, self.arch_path, self.cuda)
+        shipped = _loaded(self.arch, self.arch_path, None if self.cuda is None else CudaVersion.of(self.cuda))
         return with_overrides(shipped, self.overrides) if self.overrides else shipped
 
     def with_values(self, overrides: Mapping[str, Any]) -> GpuVariant:
@@ -79,5 +80,5 @@ def evidence_of(result: Predicted) -> Evidence | None:
 
 
 @cache
-def _loaded(arch: str, arch_path: tuple[Path, ...], cuda: int | None) -> Spec:
+def _loaded(arch: str, arch_path: tuple[Path, ...], cuda: CudaVersion | None) -> Spec:
     return load_spec(arch, arch_path, cuda=cuda)

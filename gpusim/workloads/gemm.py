@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from gpusim.numbers.formats import FORMATS, Dtype, accumulator_named, dtype_named, result_named
 from gpusim.workloads.sizes import checked_size
@@ -20,6 +20,17 @@ Sparsity = Literal["dense", "2:4"]
 SPARSITIES: tuple[Sparsity, ...] = get_args(Sparsity)
 StorageOrder = Literal["row", "column"]
 ORDERS: tuple[StorageOrder, ...] = get_args(StorageOrder)
+_TRANSPOSED = {"n": "t", "t": "n"}
+
+
+class BlasCall(NamedTuple):
+    """A GEMM as a library computes it, with column-major C."""
+
+    rows: Literal["m", "n"]
+    """Size of the GEMM that is the library's m."""
+    columns: Literal["m", "n"]
+    """Size of the GEMM that is the library's n."""
+    layout: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +111,37 @@ class Gemm:
             raise ValueError(f"bias: only op linear adds one, got op '{self.op}'")
 
     @property
+    def blas_call(self) -> BlasCall:
+        """The column-major GEMM that a library computes.
+
+        A row-major C swaps the operands, and with them m and n. A single row is computed as a single column, by the
+        transposed product, which lies alike in memory; so does a vector, whether it is transposed or not.
+
+        >>> tuple(Gemm(64, 1, 32, "fp16", layout="nn").blas_call), tuple(Gemm(1, 64, 32, "fp16", layout="tt").blas_call)
+        (('m', 'n', 'tn'), ('n', 'm', 'tn'))
+        """
+        call = BlasCall("n", "m", self.layout) if self.order == "row" else BlasCall("m", "n", self.layout)
+        if self.sparsity != "dense":
+            return call
+        rows, columns, layout = call
+        a, b = layout[0], layout[1]
+        if getattr(self, rows) == 1:
+            rows, columns, a, b = columns, rows, _TRANSPOSED[b], _TRANSPOSED[a]
+        if getattr(self, columns) == 1:
+            b = "n"
+        if getattr(self, rows) == 1:
+            a = "t"
+        return BlasCall(rows, columns, a + b)
+
+    @property
     def leading_dimensions(self) -> tuple[str, str, str]:
         """Which of m, n and k is the BLAS leading dimension of A, B and C: neighbours in memory run along it.
 
         >>> Gemm(64, 128, 32, Dtype.FP16, layout="nt", order="column").leading_dimensions
         ('m', 'n', 'm')
         """
-        rows, columns = ("n", "m") if self.order == "row" else ("m", "n")
-        return "k" if self.layout[0] == "t" else rows, columns if self.layout[1] == "t" else "k", rows
+        rows, columns, layout = self.blas_call
+        return "k" if layout[0] == "t" else rows, columns if layout[1] == "t" else "k", rows
 
     @property
     def output_bits(self) -> int:

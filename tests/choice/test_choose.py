@@ -10,6 +10,7 @@ from gemm_kernels import BOARDS, LAYOUTS, NAMES, dtypes, square
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpusim.cuda_version import CudaVersion
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.library import HeuristicBias
 from gpusim.lowering.gemm.plan import plan
@@ -128,12 +129,12 @@ def test_gemms_of_a_k_of_256_take_the_kernels_of_a_profile(m: int, n: int, k: in
 
 def test_an_older_library_has_the_kernels_of_its_version() -> None:
     libraries = {cuda: load_spec("V100-SXM2-16GB", cuda=cuda).system.library for cuda in (None, 9, 10, 11, 12)}
-    assert libraries[9] == libraries[10]
-    assert libraries[None] == libraries[11] == libraries[12] != libraries[10]
+    assert libraries[9].kernels == libraries[10].kernels
+    assert libraries[None].kernels == libraries[11].kernels == libraries[12].kernels != libraries[10].kernels
     newest = libraries[None]
-    both = {one for one in newest.kernels if one.family.is_of(10)}
-    assert set(libraries[10].kernels) == both | set(newest.older_kernels) == set(newest.as_of(10).kernels)
-    assert {one.family.until_cuda for one in newest.older_kernels} == {10}
+    both = {one for one in newest.kernels if one.family.is_of(CudaVersion(10))}
+    assert set(libraries[10].kernels) == both | set(newest.older_kernels) == set(newest.as_of(CudaVersion(10)).kernels)
+    assert {one.family.until_cuda for one in newest.older_kernels} == {CudaVersion(10)}
 
 
 def test_single_and_batched_products_on_cuda_cores_have_weights_of_their_own() -> None:

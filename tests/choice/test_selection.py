@@ -7,6 +7,7 @@ import pytest
 from conftest import with_gpu
 from gemm_kernels import BOARDS, dtypes, square
 
+from gpusim.cuda_version import CudaVersion
 from gpusim.hardware.gpu import Unit
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.lowering.gemm.plan import plan
@@ -246,10 +247,21 @@ def test_batches_of_few_columns_run_the_kernels_made_for_them(layout: str, prefi
             assert found[0].plan.main.name.startswith(prefix)
 
 
+@pytest.mark.parametrize(
+    ("cuda", "family"), [("11.8", "xmma"), ("12.4", "xmma"), ("12.6", "nvjet"), (12, "nvjet"), (13, "nvjet")]
+)
+def test_hopper_runs_xmma_up_to_cuda_12_5_and_nvjet_after(cuda: int | str, family: str) -> None:
+    # libcublasLt of cuBLAS 11.11 to 12.6.0 has no nvjet; traces of CUDA 12.4 have kernels of sm80 for 5 rows
+    system = load_spec("H100-SXM5-80GB", cuda=cuda).system
+    large, small = (predict(system, Gemm(m, 768, 768, Dtype.BF16)).kernel for m in (25088, 5))
+    assert family in large
+    assert ("s16816gemm_bf16_64x64_64x6" if family == "xmma" else "nvjet") in small
+
+
 @pytest.mark.parametrize(("cuda", "has_them"), [(10, False), (11, True)])
 def test_kernels_for_few_columns_came_with_cuda_11(cuda: int, has_them: bool) -> None:
     system, gemm = load_spec("V100-SXM2-16GB").system, Gemm(16, 256, 128, Dtype.FP32, layout="nn")
-    found = ranked_plans(replace(system, library=system.library.as_of(cuda)), gemm)
+    found = ranked_plans(replace(system, library=system.library.as_of(CudaVersion(cuda))), gemm)
     assert any("gemmSN" in one.plan.kernel.family.name for one in found) is has_them
 
 

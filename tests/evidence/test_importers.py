@@ -22,6 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from importer_samples import CONV_HEADING, GEMM_HEADING, SAMPLES, report, sources, table, workbook
 
+from gpusim.cuda_version import CudaVersion
 from gpusim.evidence.fields import TIMES_US, MeasuredError
 from gpusim.evidence.importers import KINDS, Import, ImportOptions, SourceError, import_file, nsys
 from gpusim.evidence.importers.kernel_names import product_kernel
@@ -103,7 +104,7 @@ def measured_rows(draw: st.DrawFn) -> MeasuredRow:
         source=draw(NAMES),
         stated_load=draw(st.sampled_from(("", *CALLS_OF_LOAD, "26"))),
         output=draw(st.sampled_from(("", "fp16"))),
-        cuda=draw(POSITIVE) if known else None,
+        cuda=CudaVersion(draw(st.integers(1, 99))) if known else None,
         timer_us=draw(st.floats(0, 10)) if known else None,
         repeat_p90=draw(st.floats(0, 1)) if known else None,
         padded_to=draw(POSITIVE) if known else None,
@@ -418,7 +419,7 @@ def test_a_trace_says_its_cuda_and_whether_it_has_whole_microseconds(
 ) -> None:
     events = called("aten::relu", 0, 100, 1, [64, 32]), *launched(50, 1, time_us)
     (row,) = import_file("kineto", trace_of(tmp_path, *events, cuda_runtime_version=12040), T4).rows
-    assert (row.cuda, row.timer_us) == (12, error_us)
+    assert (row.cuda, row.timer_us) == (CudaVersion(12, 4), error_us)
 
 
 # Whole traces as their projects published them: type, and rows by operator.
@@ -561,7 +562,8 @@ def test_a_table_of_launches_gives_the_kernels_that_multiply_with_their_reductio
     assert (shape(split), types(split)) == (("linear", 1, 512, 1024, 768), ("bf16", "fp32", "tn", "dense"))
     assert (split.gpu, split.time_us, split.timer_us, split.grid) == ("a100-sxm4-80gb", 25.0, 0.5, (8, 8, 3))
     assert (shape(batched), types(batched)) == (("bmm", 16, 128, 96, 64), ("tf32", "fp32", "nn", "dense"))
-    assert (batched.cuda, batched.timer_us, batched.threads, batched.source) == (12, None, 128, "inference")
+    assert (batched.cuda, batched.timer_us) == (CudaVersion(12, 1), None)
+    assert (batched.threads, batched.source) == (128, "inference")
     assert found.skipped == {
         "kernel whose name is not that of a matrix multiplication": 1,
         "launch that others disturbed: median 1.5 times the shortest, or more": 1,
@@ -716,7 +718,7 @@ def test_deepbench_sheets_name_their_types_and_units(tmp_path: Path) -> None:
     ]
     assert [row.time_us for row in found.rows] == [12.0, 8.0, 125.0]
     assert {(row.method, row.l2, row.source) for row in found.rows} == {("stream", "warm", "deepbench")}
-    assert {(row.load, row.cuda, row.timer_us) for row in found.rows} == {("400", 10, 0.5)}
+    assert {(row.load, row.cuda, row.timer_us) for row in found.rows} == {("400", CudaVersion(10), 0.5)}
     assert [row.padded_to for row in found.rows] == [8, 8, None]
     ran = found.rows[1].operator
     assert isinstance(ran, Gemm)

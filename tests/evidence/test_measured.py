@@ -12,6 +12,7 @@ from conftest import REPOSITORY
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpusim.cuda_version import CudaVersion
 from gpusim.evidence import fields
 from gpusim.evidence.boards import board_of, gpu_of_device
 from gpusim.evidence.fields import MeasuredError
@@ -455,7 +456,7 @@ def test_a_row_says_how_long_it_ran_or_its_method_does(tmp_path: Path, method: s
 
 def test_a_row_says_how_it_was_timed(tmp_path: Path) -> None:
     (row,) = read_measured(write(tmp_path, HEADER + ",cuda,timer_us,repeat_p90", ROW + ",12,0.5,0.02"))
-    assert (row.cuda, row.timer_us, row.repeat_p90) == (12, 0.5, 0.02)
+    assert (row.cuda, row.timer_us, row.repeat_p90) == (CudaVersion(12), 0.5, 0.02)
     (row,) = read_measured(write(tmp_path, HEADER + ",cuda,timer_us,repeat_p90", ROW + ",,,"))
     assert (row.cuda, row.timer_us, row.repeat_p90) == (None, None, None)
 
@@ -463,7 +464,7 @@ def test_a_row_says_how_it_was_timed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "value", "problem"),
     [
-        ("cuda", "12.1", "expected a positive integer, got '12.1'"),
+        ("cuda", "12.x", "expected a version of CUDA, such as 12 or 12.4, got '12.x'"),
         ("padded_to", "0", "expected a positive integer, got '0'"),
         ("operands", "full", "unknown 'full'; expected one of random, positive, one_zero, zeros"),
         ("timer_us", "-1", "expected a number from 0 to 1e+06, got '-1'"),

@@ -467,6 +467,26 @@ def test_twice_the_results_are_never_faster(
     assert more.kernel_time_us >= less.kernel_time_us * (1 - tolerance)
 
 
+# A single column is a single row of the transposed product
+
+
+@settings(max_examples=60)
+@given(data=st.data(), name=NAMES, l2=L2)
+def test_one_column_takes_as_long_as_one_row_in_every_layout(data: st.DataObject, name: str, l2: str) -> None:
+    drawn = data.draw(products(name, LARGE, (1, 3, 1024)))
+    column = dataclasses.replace(drawn, n=1, sparsity="dense", accumulate="")
+    transposed = {"n": "t", "t": "n"}
+    a, b = column.layout[0], column.layout[1]
+    row = dataclasses.replace(column, m=1, n=column.m, layout=transposed[b] + transposed[a])
+    # Whether the vector is transposed changes nothing in memory.
+    either = a + transposed[b] if column.order == "column" else transposed[a] + b
+    others = [row, dataclasses.replace(column, layout=either)]
+    first, *rest = (predict(board(name).system, gemm, Options(l2=l2)) for gemm in (column, *others))
+    assert [(one.time_us, one.kernel, one.bounds_us) for one in rest] == [
+        (first.time_us, first.kernel, first.bounds_us)
+    ] * len(rest)
+
+
 # Units
 
 

@@ -144,13 +144,14 @@ def test_loads_of_all_ctas_are_the_bytes_asked_from_l2_when_rows_fill_sectors(
 def test_rows_that_do_not_fill_sectors_never_fetch_less_and_never_twice(
     data: st.DataObject, name: str, dtype: Dtype, layout: str, m: int, n: int, k: int
 ) -> None:
-    planned = drawn_plan(data, name, Gemm(m, n, k, dtype, layout=layout))
+    gemm = Gemm(m, n, k, dtype, layout=layout)
+    planned = drawn_plan(data, name, gemm)
     if planned is None:
         return
-    launch = planned.main
+    launch, shape = planned.main, problem_of(gemm)
     loaded = launch.ctas * launch.steps * launch.step.l2_bytes
     tiles_m, tiles_n, _ = launch.grid.extents
-    wanted = (tiles_n * n + tiles_m * m) * k * dtype.bits / 8  # a row-major n is the library's m
+    wanted = (tiles_n * shape.m + tiles_m * shape.n) * k * dtype.bits / 8
     # a run of at least a sector touches at most one sector more
     assert wanted * (1 - ROUNDING) <= loaded < 2 * wanted
 

@@ -100,7 +100,7 @@ def test_shared_memory_and_l1_are_as_busy_as_profiles_of_a_v100_show(
     assert port_cycles / tensor_cycles == pytest.approx(memory_busy / tensor_busy, rel=0.06)
 
 
-def test_pieces_of_four_bytes_are_copied_asynchronously_and_take_the_port_as_long() -> None:
+def test_pieces_of_four_bytes_are_copied_asynchronously_by_way_of_l1() -> None:
     # A step of 128 x 32 TF32 values of either operand along k: 128 rows of 128 B, each in two lines where they are odd.
     name = "cutlass_80_tensorop_s1688gemm_128x128_32x3_tn_align"
     kernels = {
@@ -114,7 +114,8 @@ def test_pieces_of_four_bytes_are_copied_asynchronously_and_take_the_port_as_lon
     assert odd.step.prefetch_distance == aligned.step.prefetch_distance == 2
     assert aligned.step.port_bytes == 2 * (2 * 128 * 128)  # two sectors a cycle of a port of four
     lines = 2 * 128 * (128 + 128 - 4) / 128 * (32 * 33 - 1) / (32 * 33)
-    assert odd.step.port_bytes == pytest.approx(lines * 4 * 128)
+    # What arrives, two sectors a cycle, fills lines of L1, which each of the four pieces of a vector reads.
+    assert odd.step.port_bytes == pytest.approx(2 * odd.step.sm_bytes + lines * 4 * 128)
     assert odd.step.load_instructions == 4 * aligned.step.load_instructions
 
 

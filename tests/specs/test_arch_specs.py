@@ -7,6 +7,7 @@ import pytest
 from conftest import REPOSITORY, golden_rows, unfitted
 from gemm_kernels import BOARDS
 
+from gpusim.cuda_version import CudaVersion
 from gpusim.library.library import Library
 from gpusim.specs import ArchEntry, Spec, list_archs, load_spec
 from gpusim.specs.sourced import KINDS
@@ -175,10 +176,10 @@ def test_the_newest_library_as_of_an_older_version_of_cuda_has_the_kernels_of_th
     def kernels(library: Library) -> Counter[tuple[str, int, int]]:
         return Counter((one.family.name, one.family.swizzle_width, one.tile_m) for one in library.kernels)
 
-    assert kernels(newest.as_of(10)) == kernels(older) != kernels(newest)
+    assert kernels(newest.as_of(CudaVersion(10))) == kernels(older) != kernels(newest)
 
 
-@pytest.mark.parametrize("cuda", [10, 11, 12])
-def test_every_board_has_a_library_for_every_version_of_cuda(cuda: int) -> None:
+@pytest.mark.parametrize("cuda", [10, 11, "11.8", "12.4", 12, 13])
+def test_every_board_has_a_library_for_every_version_of_cuda(cuda: int | str) -> None:
     for entry in list_archs():
         assert load_spec(entry.name, cuda=cuda).system.library.split_k_search is not None

@@ -357,7 +357,7 @@ def test_a_library_states_the_last_version_of_cuda_that_it_came_with(board: Writ
     }
     assert found[10].heuristic_bias.mma["split_k"] == 0.1
     older.write_text(f"extends: teaching\n{bias}")
-    with pytest.raises(SpecError, match=rf"^{older}:1: last_cuda: missing; state the last major version of CUDA"):
+    with pytest.raises(SpecError, match=rf"^{older}:1: last_cuda: missing; state the last version of CUDA"):
         load_spec(path, cuda=10)
     older.unlink()
     with pytest.raises(SpecError, match=rf"^{mine}:2: older: no library 'older' in the folder libraries"):

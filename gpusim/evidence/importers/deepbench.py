@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpusim.cuda_version import CudaVersion
 from gpusim.errors import excerpt
 from gpusim.evidence.fields import NUMBER, Fields
 from gpusim.evidence.importers.rows import Import, ImportOptions, Operation, Timing
@@ -60,7 +61,7 @@ _LETTERS = {
     **dict.fromkeys(("n", "0", "false", "no"), "n"),
 }
 MOST_HEADING_LINES = 10
-TIMING = Timing("stream", "warm", "deepbench", load="400", cuda=10, timer_us=0.5)
+TIMING = Timing("stream", "warm", "deepbench", load="400", cuda=CudaVersion(10), timer_us=0.5)
 """The mean of 400 launches, cast to whole microseconds, which cuts off half of one on average (time_gemm in
 code/nvidia/gemm_bench.cu). The results for V100 and T4 were taken with CUDA 10.1."""
 PADDED_TO: Mapping[Dtype | None, int] = {Dtype.FP16: 8}

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gpusim.cuda_version import CudaVersion
 from gpusim.errors import excerpt
 from gpusim.evidence.importers.nesting import parents
 from gpusim.evidence.importers.rows import Import, ImportOptions, RecordedKernel, SourceError, Timing
@@ -32,6 +33,7 @@ WHOLE_US_ERROR_US = 0.5
 """Mean deviation of a kernel's time where times are cut off to whole microseconds, as Kineto wrote them until 2024
 (https://github.com/pytorch/kineto/pull/890)."""
 CUDA_VERSION_PER_MAJOR = 1000
+CUDA_VERSION_PER_MINOR = 10
 """``cuda_runtime_version`` 12040 is CUDA 12.4 (CUDART_VERSION)."""
 LATEST_US = 1e18
 """A time stamp counts from 1970, or from the start of the machine."""
@@ -118,10 +120,13 @@ def read(path: Path, options: ImportOptions) -> Import:
     return found
 
 
-def _cuda(document: Mapping[str, Any]) -> int | None:
-    """The major version of the CUDA runtime, where the trace says."""
+def _cuda(document: Mapping[str, Any]) -> CudaVersion | None:
+    """The version of the CUDA runtime, where the trace says."""
     version = document.get("cuda_runtime_version")
-    return version // CUDA_VERSION_PER_MAJOR or None if isinstance(version, int) and version > 0 else None
+    if not isinstance(version, int) or version < CUDA_VERSION_PER_MAJOR:
+        return None
+    major, rest = divmod(version, CUDA_VERSION_PER_MAJOR)
+    return CudaVersion(major, rest // CUDA_VERSION_PER_MINOR)
 
 
 def events_of(document: Mapping[str, Any], categories: Sequence[str]) -> list[Event]:

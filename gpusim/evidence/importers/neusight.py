@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gpusim.cuda_version import CudaVersion
 from gpusim.errors import excerpt
 from gpusim.evidence.fields import Fields, csv_fields, header_with, read_text
 from gpusim.evidence.importers.kernel_names import product_kernel
@@ -17,7 +18,7 @@ from gpusim.numbers.formats import Dtype
 from gpusim.workloads.convolution import ConvolutionShape
 from gpusim.workloads.functions import SCHEMA_FUNCTIONS
 
-TIMING = Timing("event", "warm", "neusight", load="26", cuda=12)
+TIMING = Timing("event", "warm", "neusight", load="26", cuda=CudaVersion(12))
 """One call to warm up and 25 timed ones (neusight/Tracing/trace.py), with PyTorch 2.1 and CUDA 12.1."""
 REQUIRED = ("OPName", "Latency", "Device", "B")
 PRODUCTS = {"linear": "tn", "bmm": "nn"}

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpusim.cuda_version import CudaVersion
 from gpusim.evidence.boards import gpu_of_device
 from gpusim.evidence.fields import TIMES_US, MeasuredError
 from gpusim.evidence.measured import MAX_NAME_CHARACTERS, MeasuredRow
@@ -36,7 +37,7 @@ class ImportOptions:
     l2: str = ""
     source: str = ""
     load: str = ""
-    cuda: int | None = None
+    cuda: CudaVersion | None = None
     dtype: Dtype | None = None
     """Used where the file names none, as do ``accumulate``, ``layout`` and ``time_unit``."""
     accumulate: str = ""
@@ -96,7 +97,7 @@ class Timing:
     l2: str
     source: str
     load: str = ""
-    cuda: int | None = None
+    cuda: CudaVersion | None = None
     timer_us: float | None = None
 
 

@@ -17,6 +17,7 @@ from gpusim.evidence.fields import Fields, csv_fields, header_with, read_text
 from gpusim.evidence.importers.kernel_names import is_reduction, product_kernel
 from gpusim.evidence.importers.rows import Import, ImportOptions, Operation, RecordedKernel, Timing
 from gpusim.evidence.importers.trace_convolutions import Launches, is_convolution
+from gpusim.evidence.measured import cuda_of
 from gpusim.numbers.formats import DTYPE_IN_KERNEL_NAME
 from gpusim.workloads.gemm import LAYOUTS
 
@@ -88,7 +89,7 @@ def timing_of(fields: Fields) -> Timing:
     """How a line was timed."""
     shortest_us = fields.time_us("time_min_us" if fields.get("time_min_us") else "time_us")
     timer_us = WHOLE_US_ERROR_US if shortest_us % 1 == 0 else None
-    return replace(TIMING, source=fields.get("source") or TIMING.source, cuda=_major(fields), timer_us=timer_us)
+    return replace(TIMING, source=fields.get("source") or TIMING.source, cuda=cuda_of(fields), timer_us=timer_us)
 
 
 def _extent(fields: Fields, column: str) -> tuple[int, int, int] | None:
@@ -103,9 +104,3 @@ def _extent(fields: Fields, column: str) -> tuple[int, int, int] | None:
 def _threads(fields: Fields) -> int | None:
     block = _extent(fields, "block")
     return block[0] * block[1] * block[2] if block else None
-
-
-def _major(fields: Fields) -> int | None:
-    """The major version of CUDA; ``12.4`` is 12."""
-    version = fields.quantity("cuda", 1_000)
-    return int(version) or None if version else None

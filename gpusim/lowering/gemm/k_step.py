@@ -129,8 +129,10 @@ def _through_port(
         ports = np.where(in_pieces, pieces, ports)
         fills = np.where(in_pieces & to_shared, np.maximum(fills, pieces), fills)
     # Asynchronous copies write what arrives as it comes, a part of the port's width a cycle; bulk copies write rows.
+    # Pieces come by way of L1 (PTX ISA: only 16 bytes bypass it): what arrives fills its lines, which are read then.
     arriving = sm_bytes * max(1.0, port_rate / gpu.load_store.l2_port_bytes_per_cycle)
-    fills = np.where(to_shared & np.isnan(loop.bulk_load_instructions), np.maximum(fills, arriving), fills)
+    filled = np.where(in_pieces, fills + arriving, np.maximum(fills, arriving))
+    fills = np.where(to_shared & np.isnan(loop.bulk_load_instructions), filled, fills)
     read = ports[0] + ports[1]
     # Loads beyond the edge of a matrix are predicated off, and issued.
     loads = kernels.tile * kernels.tile_k * operands.bits / 8 / widths / lanes

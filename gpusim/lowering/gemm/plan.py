@@ -144,7 +144,7 @@ class GemmPlans:
         """The plan of a row, which is a choice for ``operator``."""
         number = self.choices.kernel.item(row)
         kernel, table = self.table.kernels[number], self.table
-        name = kernel.printed_name(operator.layout, operator.dtype)
+        name = kernel.printed_name(problem_of(operator).layout, operator.dtype)
         main = self.main.row(row, name=name, kernel=table.facts[number])
         seconds = tuple(
             columns.row(place) for rows, columns in self.reductions for place in np.flatnonzero(rows == row).tolist()

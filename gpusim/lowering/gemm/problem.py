@@ -40,6 +40,8 @@ class Problem:
     n: int
     k: int
     batch: int
+    layout: str
+    """Of the operands, as the names of kernels state it."""
     swapped: bool
     """Whether m of this problem is n of the workload."""
     a: Operand
@@ -80,21 +82,22 @@ def problem_of(operator: GemmOperator) -> Problem:
         case Gemm():
             return _of_gemm(operator)
         case Convolution():
-            return _of_convolution(gathered(operator), operator.dtype, operator.dtype)
+            return _of_convolution(gathered(operator), operator.layout, operator.dtype, operator.dtype)
         case ImplicitGemm():
-            problem = _of_convolution(gathered(operator), operator.dtype, operator.result)
+            problem = _of_convolution(gathered(operator), operator.layout, operator.dtype, operator.result)
             split_k, longest_k = operator.parts_of_k
             return replace(problem, split_k=split_k, longest_k=longest_k, additions=operator.additions)
         case FusedWinograd():
             return _of_winograd(operator)
 
 
-def _of_convolution(operands: Gathered, dtype: Dtype, result: Dtype) -> Problem:
+def _of_convolution(operands: Gathered, layout: str, dtype: Dtype, result: Dtype) -> Problem:
     return Problem(
         m=operands.a.rows,
         n=operands.b.rows,
         k=operands.a.k,
         batch=operands.groups,
+        layout=layout,
         swapped=operands.swapped,
         a=operands.a,
         b=operands.b,
@@ -114,6 +117,7 @@ def _of_winograd(winograd: FusedWinograd) -> Problem:
         n=filters.rows,
         k=pixels.k,
         batch=1,
+        layout=winograd.layout,
         swapped=False,
         a=pixels,
         b=filters,
@@ -124,16 +128,16 @@ def _of_winograd(winograd: FusedWinograd) -> Problem:
 
 
 def _of_gemm(gemm: Gemm) -> Problem:
-    """A row-major C swaps the operands, and with them m and n.
+    """The GEMM that a library is asked for.
 
-    Not so where A is 2:4: mma.sp takes its first operand compressed, and libraries then write rows or columns as
-    requested (cuSPARSELt's matrix order, CUTLASS's layout of D).
+    Where A is 2:4, it is the first operand in either order: mma.sp takes that one compressed, and libraries then write
+    rows or columns as requested (cuSPARSELt's matrix order, CUTLASS's layout of D).
     """
-    swapped = gemm.order == "row"
+    call = gemm.blas_call
+    swapped = call.rows == "n"
     dense = gemm.sparsity == "dense"
-    m, n = (gemm.n, gemm.m) if swapped else (gemm.m, gemm.n)
-    first = Operand(m, gemm.k, gemm.layout[0] == "t", gemm.dtype.bits)
-    second = Operand(n, gemm.k, gemm.layout[1] == "n", gemm.dtype.bits)
+    first = Operand(getattr(gemm, call.rows), gemm.k, call.layout[0] == "t", gemm.dtype.bits)
+    second = Operand(getattr(gemm, call.columns), gemm.k, call.layout[1] == "n", gemm.dtype.bits)
     if not dense:
         pruned, second = (second, first) if swapped else (first, second)
         first = replace(pruned, kept_fraction=gemm.kept_fraction, metadata_bits=gemm.metadata_bits)
@@ -142,6 +146,7 @@ def _of_gemm(gemm: Gemm) -> Problem:
         n=second.rows,
         k=gemm.k,
         batch=gemm.batch,
+        layout=call.layout,
         swapped=swapped and dense,
         a=first,
         b=second,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gpusim.cuda_version import CudaVersion
 from gpusim.evidence.sources import MeasuredSystem
 from gpusim.prediction.heuristic import FEATURES, WEIGHTED
 from gpusim.studies.calibration.heuristic_bias import BiasValues, RankedKernels, fit_bias, posterior
@@ -23,7 +24,7 @@ from gpusim.system import System
 
 LEAST_SHARE = 0.1
 """Probability below which a candidate does not explain a row."""
-LibraryBias = Mapping[int | None, BiasValues]
+LibraryBias = Mapping[CudaVersion | None, BiasValues]
 """Heuristic bias by major version of CUDA: of older libraries, and of the newest (None), which holds for the others."""
 
 
@@ -57,7 +58,7 @@ class RowKernels:
         """Items that the choice is fitted to: the rows, then the records."""
         self.moving = moving
         self._timer = timer
-        self._newest = max((item.row.cuda for item in observed if item.row.cuda is not None), default=None)
+        self._newest = max((item.row.cuda.major for item in observed if item.row.cuda is not None), default=None)
         self._weights = np.concatenate([even_weights(observed), np.ones(len(records))])
         self.measured = np.array([math.log(item.row.time_us) for item in observed])
         """Logarithms of the measured times [us]."""
@@ -101,7 +102,7 @@ class RowKernels:
 
         Times alone do not separate the heuristics of two versions: without records, that of the newest holds.
         """
-        by_library: dict[int | None, list[RankedKernels]] = {}
+        by_library: dict[CudaVersion | None, list[RankedKernels]] = {}
         recorded = {self._library(self.items[place]) for place in options if self.items[place].row.kernel}
         for place, one in options.items():
             library = self._library(self.items[place])
@@ -141,9 +142,10 @@ class RowKernels:
         runs = self.chosen(theta, bias, range(len(self.rows)))
         return self.log_times([replace(run, method="profiler", source="") for run in runs], [theta])[:, 0]
 
-    def _library(self, item: Observation) -> int | None:
-        """The library that a row ran on: an older version of CUDA, or the newest."""
-        return None if item.row.cuda == self._newest else item.row.cuda
+    def _library(self, item: Observation) -> CudaVersion | None:
+        """The library that a row ran on: of an older major version of CUDA, or the newest."""
+        cuda = item.row.cuda
+        return None if cuda is None or cuda.major == self._newest else CudaVersion(cuda.major)
 
     def _trials(self, theta: FloatArray, bias: LibraryBias) -> Callable[[Observation], System]:
         """The system of each row with trial values, and the kernels and the bias of its library."""
@@ -165,7 +167,7 @@ def bias_of(system: System) -> BiasValues:
     return {**weights, "gemv_kernel_bonus": bias.gemv_kernel_bonus}
 
 
-def with_library(system: System, cuda: int | None, bias: LibraryBias) -> System:
+def with_library(system: System, cuda: CudaVersion | None, bias: LibraryBias) -> System:
     """A system with the kernels and the bias of the library of a version of CUDA, the newest if None."""
     library = system.library if cuda is None else system.library.as_of(cuda)
     return replace(system, library=library).with_values(_bias_values(bias.get(cuda, bias[None])))

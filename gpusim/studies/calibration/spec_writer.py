@@ -44,7 +44,7 @@ def spec_texts(report: CalibrationReport, out: Path, date: str) -> dict[Path, st
     older = {library: f"{stem}_cuda_{library}" for library in sorted(one for one in bias if one is not None)}
     texts = {}
     for library, name in older.items():
-        keys: dict[str, Any] = {"extends": stem, "last_cuda": library}
+        keys: dict[str, Any] = {"extends": stem, "last_cuda": library.major}
         texts[out.parent / LIBRARIES / f"{name}.yaml"] = text(
             f"Library of {start.stem} up to CUDA {library},", keys, moved_bias(bias[library], bias[None])
         )

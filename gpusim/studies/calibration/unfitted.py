@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from gpusim.cuda_version import CudaVersion
 from gpusim.evidence.measured import MeasuredRow
 from gpusim.execution.service import Service
 from gpusim.progress import Progress
@@ -29,6 +30,7 @@ def predict_unfitted(
     systems = {}
     for gpu, cuda in {(row.gpu, row.cuda): None for row in others}:
         measured = boards[gpu].with_values(values)
-        library = cuda if cuda in found.bias else None
+        library = CudaVersion(cuda.major) if cuda else None
+        library = library if library in found.bias else None
         systems[gpu, cuda] = replace(measured, system=with_library(measured.system, library, found.bias))
     return tuple(predict_rows(others, "sampled", systems, {}, service, progress, None).scored.values())

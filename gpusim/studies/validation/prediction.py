@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gpusim.cuda_version import CudaVersion
 from gpusim.evidence.boards import board_of
 from gpusim.evidence.importers.kernel_names import same_kernel
 from gpusim.evidence.measured import MeasuredRow
@@ -38,7 +39,7 @@ MEMORY_BOUNDS = ("dram", "l2")
 """Closed-form bounds of traffic beyond the SM; the others are of the SM itself."""
 
 
-Systems = Mapping[tuple[str, int | None], MeasuredSystem]
+Systems = Mapping[tuple[str, CudaVersion | None], MeasuredSystem]
 """By the name that a table gives a GPU, and the major version of CUDA that its library is of."""
 
 
@@ -247,7 +248,8 @@ def _name_in_catalogue(case: OperatorCase, recorded: str) -> str:
     gemm = case.workload.operator
     if not isinstance(gemm, Gemm):
         return recorded
-    names = [kernel.printed_name(gemm.layout, gemm.dtype) for kernel in usable_kernels(case.system, gemm)]
+    layout = gemm.blas_call.layout
+    names = [kernel.printed_name(layout, gemm.dtype) for kernel in usable_kernels(case.system, gemm)]
     alike = (name for name in names if same_kernel(name, recorded))
     return recorded if recorded in names else next(alike, recorded)
 
