@@ -1,4 +1,4 @@
-"""Nsight Systems: ``nsys export --type sqlite report.nsys-rep`` gives ``report.sqlite``.
+"""Nsight Systems: ``nsys export --type sqlite report.nsys-rep`` gives ``report.sqlite``; ``nsys stats`` gives tables.
 
 Kernels carry no shapes. Where PyTorch pushed NVTX ranges with them (``torch.autograd.profiler.emit_nvtx(
 record_shapes=True)`` or ``nsys profile --pytorch=autograd-shapes-nvtx``), a kernel belongs to the innermost range
@@ -24,6 +24,7 @@ from urllib.parse import quote
 from gpusim.errors import excerpt
 from gpusim.evidence.importers.launches import RecordedLaunch, add_launches
 from gpusim.evidence.importers.nesting import parents
+from gpusim.evidence.importers.nsys_stats import launches_of_table, stats_table
 from gpusim.evidence.importers.rows import Import, ImportOptions, RecordedKernel, SourceError, Timing
 from gpusim.evidence.importers.torch_ops import KNOWN, Call, add_call, shapes_of
 from gpusim.files.inputs import regular_size_bytes
@@ -67,6 +68,9 @@ def read(path: Path, options: ImportOptions) -> Import:
         regular_size_bytes(path)
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror or error}; check the path") from None
+    if table := stats_table(path):
+        add_launches(found, launches_of_table(found, table))
+        return found
     try:
         with _opened(path) as database:
             launches = _launches(path, database)
@@ -84,8 +88,8 @@ def read(path: Path, options: ImportOptions) -> Import:
     for span in sorted(by_range, key=lambda one: one.start):
         _add_range(found, span, by_range[span])
     if by_range and not _has_shapes(options):
-        for _ in without:
-            found.skip("kernel that no range with shapes launched")
+        for launch in without:
+            found.skip("kernel that no range with shapes launched", time_us=launch.kernel.time_us)
     else:
         add_launches(found, without)
     return found
