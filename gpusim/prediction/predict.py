@@ -95,7 +95,7 @@ class Prepared:
             wrong = contradictions(timed)
         if recorder is not None:
             timed = _recorded(system, options, chosen, timed, recorder, progress)
-        notes = (*_other_choice(system, self.ranked), *wrong)
+        notes = (*_other_choice(system, self.ranked), *_held_below_base(system, timed), *wrong)
         divided = breakdown(system.gpu, timed)
         wanted = limits and options.limits and options.detail != "bound"
         helping = self._limits(timed, divided, clock_is_given=at is not None) if wanted else None
@@ -155,6 +155,20 @@ def _recorded(
 def _warp_iterations(gpu: Gpu, totals: Sequence[Totals]) -> int:
     """Iterations of warps' main loops on the busiest SM, over all launches."""
     return sum(one.ctas_on_busiest_sm(gpu) * one.warp_iterations for one in totals)
+
+
+def _held_below_base(system: System, timed: Timed) -> tuple[str, ...]:
+    """A note where the power limit of a board without measured runs holds its clock below the base clock."""
+    gpu, clock_mhz = system.gpu, timed.sustained.clock_mhz
+    measured = system.confidence is not None and any(one.board == gpu.name for one in system.confidence.measured)
+    if measured or clock_mhz >= gpu.clock.base_mhz:
+        return ()
+    note = (
+        f"the {gpu.power.board_limit_w:g} W limit holds the clock at {clock_mhz:.0f} MHz, below the base clock of"
+        f" {gpu.clock.base_mhz:g} MHz, and no run of this board was measured: the power values of its"
+        " spec decide the time"
+    )
+    return (note,)
 
 
 def _other_choice(system: System, ranked: Ranked) -> tuple[str, ...]:
