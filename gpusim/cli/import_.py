@@ -11,6 +11,7 @@ import typer
 
 from gpusim.cli.console import refuse, refusing_file_errors, report_written
 from gpusim.cli.options import dtype_of
+from gpusim.progress import progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,7 +141,8 @@ def import_(
         refuse(f"-o {out}: no folder {out.parent}")
     if out.resolve() == file.resolve():
         refuse(f"-o {out}: is the file to import; choose another name")
-    found = import_file(kind, file, unstated.options())
+    with progress_bar("import"):
+        found = import_file(kind, file, unstated.options())
     with refusing_file_errors(out):
         write_measured(out, found.rows)
     for text in _accounted(found):

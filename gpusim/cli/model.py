@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpusim.cli.console import emit_result, progress_bar, refuse, refusing_file_errors, report_written
+from gpusim.cli.console import emit_result, refuse, refusing_file_errors, report_written
 from gpusim.cli.model_options import (
     FrameworkOptions,
     PrecisionsOption,
@@ -29,6 +29,7 @@ from gpusim.cli.options import (
     overrides_of,
     service_of,
 )
+from gpusim.progress import progress_bar
 
 if TYPE_CHECKING:
     from gpusim.execution.models import ModelWorkload

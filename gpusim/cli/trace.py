@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gpusim.cli.console import progress_bar, report_written
+from gpusim.cli.console import report_written
 from gpusim.cli.options import (
     ArchOption,
     KernelOptions,
@@ -21,6 +21,7 @@ from gpusim.cli.options import (
     TypeOptions,
     named,
 )
+from gpusim.progress import progress_bar
 
 
 def trace(

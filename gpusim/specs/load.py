@@ -8,6 +8,7 @@ import logging
 import os
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +38,7 @@ from gpusim.specs.folders import first_file, named_file, search_folders
 from gpusim.specs.inheritance import chain
 from gpusim.specs.likeness import unlike
 from gpusim.specs.records import Provenance, Stated, at_value, stated
-from gpusim.specs.registry import spec_path
+from gpusim.specs.registry import UnknownGpuError, spec_path
 from gpusim.system import System
 
 LIBRARIES = "libraries"
@@ -121,7 +122,13 @@ def _warn_of_unlike_boards(system: System, path: Path, folders: Sequence[Path]) 
     if system.confidence is None or path.parent.resolve() == shipped.resolve():
         return
     names = dict.fromkeys(one.board for one in system.confidence.measured)
-    if difference := unlike(system.gpu, [load_spec(name).gpu for name in names if name != system.gpu.name]):
+    if system.gpu.name in names:
+        return
+    measured = []
+    for name in names:
+        with suppress(UnknownGpuError):  # a calibration of the user's own measured boards of the user's
+            measured.append(stated(Gpu, spec_path(name, [shipped]), [shipped]).record)
+    if measured and (difference := unlike(system.gpu, measured)):
         _LOG.warning("%s", difference)
 
 
