@@ -26,6 +26,7 @@ from gpusim.cli import (
     explain,
     gemm,
     import_,
+    kernels,
     mathmode,
     measure,
     microbench,
@@ -64,6 +65,7 @@ app = typer.Typer(
 app.add_typer(archs.app, name="archs")
 app.add_typer(models.app, name="models")
 app.add_typer(nodes.app, name="nodes")
+app.add_typer(kernels.app, name="kernels")
 app.add_typer(cache.app, name="cache")
 app.command()(with_groups(gemm.gemm))
 app.command()(with_groups(attention.attention))

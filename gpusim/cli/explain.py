@@ -8,13 +8,14 @@ from typing import Annotated
 
 import typer
 
-from gpusim.cli.console import emit_result
+from gpusim.cli.console import emit_result, refuse
 from gpusim.cli.model_options import FrameworkOptions, SharingOptions, WorkOptions
 from gpusim.cli.options import (
     ArchOption,
     FormatOption,
     JobsOption,
     NoCacheOption,
+    OwnKernelOptions,
     SimulationOptions,
     SpecOptions,
     complete_arch,
@@ -47,6 +48,7 @@ def explain(
     how: FrameworkOptions,
     sharing: SharingOptions,
     spec: SpecOptions,
+    own: OwnKernelOptions,
     to: Annotated[
         str | None,
         typer.Option("--to", metavar="GPU", help="Another GPU to compare with.", autocompletion=complete_arch),
@@ -60,11 +62,15 @@ def explain(
     output: FormatOption = "table",
 ) -> None:
     """Explain a workload."""
+    from gpusim.execution.models import ModelWorkload
     from gpusim.studies.explain.explanation import explain_workload
     from gpusim.studies.explain.tables import explanation_tables
 
     asked = workload_of(workload, simulation, work, how, sharing, precision)
-    board = variant_of(arch, spec)
+    shape = own.shape()
+    if isinstance(asked, ModelWorkload) and not shape.is_as_shipped:
+        refuse("--tile, --warps, --stages, --registers, --swizzle and --split-k are of an operator, not of a model")
+    board = replace(variant_of(arch, spec), own_kernel=shape)
     other = replace(board, arch=to, overrides={}) if to is not None else None
     service = service_of(jobs, no_cache=no_cache)
     with progress_bar("explain") as progress:

@@ -14,6 +14,7 @@ from gpusim.cli.options import (
     JobsOption,
     KernelOptions,
     NoCacheOption,
+    OwnKernelOptions,
     SimulationOptions,
     SpecOptions,
     StorageOptions,
@@ -33,6 +34,7 @@ def gemm(
     types: TypeOptions,
     storage: StorageOptions,
     kernels: KernelOptions,
+    own: OwnKernelOptions,
     simulation: SimulationOptions,
     spec: SpecOptions,
     explain: Annotated[bool, typer.Option("--explain", help="List the kernels considered, by estimated time.")] = False,
@@ -54,7 +56,7 @@ def gemm(
     from gpusim.studies.grid import grid, predict_grid
 
     sizes = {name: sizes_of(f"-{name}", text) for name, text in (("m", m), ("n", n), ("k", k))}
-    cases = grid(arch, sizes, spec.named(), named(types, storage, kernels, simulation))
+    cases = grid(arch, sizes, spec.named(), named(types, storage, kernels, simulation), own.shape())
     with progress_bar("gemm") as progress:
         results = predict_grid([one.case for one in cases], service_of(jobs, no_cache=no_cache), progress)
     emit_predictions(output, results, [one.values for one in cases], explain=explain)

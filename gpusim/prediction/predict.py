@@ -161,6 +161,7 @@ def _held_below_base(system: System, timed: Timed) -> tuple[str, ...]:
     """A note where the power limit of a board without measured runs holds its clock below the base clock."""
     gpu, clock_mhz = system.gpu, timed.sustained.clock_mhz
     measured = system.confidence is not None and any(one.board == gpu.name for one in system.confidence.measured)
+    measured |= system.library.fixed_split_k is not None  # a kernel of one's own, on whatever board
     if measured or clock_mhz >= gpu.clock.base_mhz:
         return ()
     note = (

@@ -161,7 +161,7 @@ def test_a_variable_turns_progress_off(
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("group", [(), ("archs",), ("models",), ("nodes",), ("cache",)])
+@pytest.mark.parametrize("group", [(), ("archs",), ("models",), ("nodes",), ("cache",), ("kernels",)])
 def test_without_a_command_the_help_is_printed(group: tuple[str, ...], command: RunGpusim) -> None:
     done = command(*group)
     assert (done.returncode, done.stderr) == (0, "")
