@@ -151,7 +151,7 @@ def import_(
 
 
 def _accounted(found: Import) -> Iterator[str]:
-    """What became of the file: notes on its rows, what was skipped by reason, and the share of the time in rows."""
+    """Account of the file: notes on its rows, what was skipped by reason, and the share of the time in rows."""
     yield from found.notes
     for reason, count in sorted(found.skipped.items(), key=lambda item: (-found.skipped_us[item[0]], item[0])):
         time_us = found.skipped_us[reason]

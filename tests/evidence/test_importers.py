@@ -1484,3 +1484,31 @@ def test_the_columns_of_any_table_are_mapped(command: RunGpusim, tmp_path: Path)
     assert (first.time_us, first.threads, second.time_us, second.threads) == (12.5, 256, 25.0, 128)
     for text, problem in (("rows", "expected COLUMN=EXPRESSION"), ("rows=m", "'rows' is no column of measured tables")):
         assert problem in refused(command("import", "csv", SAMPLES / "table.csv", "-o", "n.csv", "--map", text))
+
+
+# Files that public reports showed ---------------------------------------------------------------
+
+GIVEN = ImportOptions(gpu="a100-sxm4-80gb", m=1024, n=1024, k=1024)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "times_us"),
+    [
+        ("ncu", "05/ncu_details_de.csv", [117.344, 120.416]),
+        ("ncu", "05/ncu_details_en.csv", [650.112]),
+        ("ncu", "05/ncu_raw_de.csv", [117.344]),
+        ("ncu", "05/ncu_raw_de_ns_only.csv", [117.344]),
+        ("ncu", "05/ncu_raw_de_time_only.csv", [117.344]),
+        ("ncu", "05/ncu_raw_de_us.csv", [117.34]),
+        ("cutlass", "02/functional.csv", [62634.6, 64359.9, 62529.1]),  # what converts on the way is left out
+        ("cutlass", "01/profile.gemm.csv", [481022, 88576.4, 70350.3, 86516.7, 68362.1, 34615.3, 31299.4]),
+        ("cutlass", "01/stdout.log", [481022, 88576.4, 70350.3, 86516.7, 68362.1, 34615.3, 31299.4]),
+        ("kineto", "17/pg509.json", [58.0]),
+    ],
+)
+def test_reported_files_are_read(kind: str, name: str, times_us: list[float], measured_folder: Path) -> None:
+    path = measured_folder.parent / "cases" / name
+    if not path.is_file():
+        pytest.skip(f"no {path}")
+    found = import_file(kind, path, GIVEN)
+    assert [row.time_us for row in found.rows] == pytest.approx(times_us)
