@@ -56,11 +56,11 @@ class FileOptions:
     ] = None
     method: Annotated[
         Literal["graph", "stream", "profiler", "layer", "event", "host", "do_bench"] | None,
-        typer.Option(help="Timing method. Default: usual for the kind."),
+        typer.Option(help="Timing method. Default: the usual one for this kind of file."),
     ] = None
     l2: Annotated[
         Literal["cold", "warm"] | None,
-        typer.Option(help="State of L2 at the start. Default: usual for the kind."),
+        typer.Option(help="State of L2 at the start. Default: the usual one for this kind of file."),
     ] = None
     time_unit: Annotated[
         Literal["ns", "us", "ms", "s"] | None, typer.Option(help="Unit of the times where the file states none.")
@@ -78,7 +78,7 @@ class FileOptions:
     ] = None
     decimal: Annotated[
         Literal["point", "comma"] | None,
-        typer.Option(help="Decimal separator of the numbers (ncu). Default: as they show."),
+        typer.Option(help="Decimal separator of the numbers (ncu). Default: inferred from the numbers."),
     ] = None
     columns: Annotated[
         list[str] | None,

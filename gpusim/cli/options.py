@@ -66,11 +66,13 @@ ClusterOption = Annotated[
 
 
 NoCacheOption = Annotated[
-    bool, typer.Option("--no-cache", help="Neither use nor fill the store of simulated launches (gpusim cache).")
+    bool, typer.Option("--no-cache", help="Do not use the store of simulated launches (gpusim cache).")
 ]
 
 
-AllowOomOption = Annotated[bool, typer.Option("--allow-oom", help="Accept what does not fit into device memory.")]
+AllowOomOption = Annotated[
+    bool, typer.Option("--allow-oom", help="Exit with status 0 even where it does not fit into device memory.")
+]
 
 
 def service_of(jobs: int | None, cluster: str = "", *, no_cache: bool = False) -> Service:
