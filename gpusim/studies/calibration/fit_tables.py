@@ -120,7 +120,7 @@ def _timing_table(report: Mapping[str, Any]) -> TextTable:
         *("source", ">rows", "own value", ">us", ">neutral us", ">share of time %"),
         *(">MAPE % with neutral", ">MAPE % with own"),
     )
-    return TextTable("Share of the fit to each source that its own values explain", headings, tuple(rows))
+    return TextTable("Timing values of each source: errors with neutral values and with its own", headings, tuple(rows))
 
 
 def _choice_table(found: Mapping[str, Any]) -> TextTable:
