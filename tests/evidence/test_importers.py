@@ -385,6 +385,18 @@ def test_nsight_systems_kernels_without_ranges_need_shapes(tmp_path: Path) -> No
     assert [row.time_us for row in found.rows] == [13.75, 30.0]
 
 
+def test_nsight_systems_describes_a_gpu_without_a_spec(tmp_path: Path) -> None:
+    path = report(tmp_path, ranges=True)
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        for column, value in (("computeMajor", 8), ("computeMinor", 6), ("smCount", 46), ("totalMemory", 8 * 2**30)):
+            database.execute(f"ALTER TABLE TARGET_INFO_GPU ADD COLUMN {column} INTEGER")
+            database.execute(f"UPDATE TARGET_INFO_GPU SET name = 'NVIDIA RTX 3065', {column} = {value}")  # noqa: S608
+        database.commit()
+    (note,) = import_file("nsys", path, ImportOptions()).notes
+    assert "rtx-3065: no spec describes this GPU (compute capability 8.6, 46 SMs, 8 GiB)" in note
+    assert "nearest: RTX-3070; import with --gpu RTX-3070" in note
+
+
 NSYS_TRACE = """Processing [report.sqlite] with [cuda_gpu_trace.py]...
 Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Bytes (MB),Device,Strm,Name
 100,2656,1,,,,,,,4.0,NVIDIA A100-SXM4-80GB (0),7,[CUDA memcpy Host-to-Device]

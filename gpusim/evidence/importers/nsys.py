@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gpusim.errors import excerpt
+from gpusim.evidence.importers.devices import Device
 from gpusim.evidence.importers.launches import RecordedLaunch, add_launches
 from gpusim.evidence.importers.nesting import parents
 from gpusim.evidence.importers.nsys_stats import launches_of_table, stats_table
@@ -34,6 +35,15 @@ KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 CUDA_CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
 RANGES = "NVTX_EVENTS"
 DEVICES = "TARGET_INFO_GPU"
+FACTS = {
+    "name": "name",
+    "computeMajor": "computeMajor",
+    "computeMinor": "computeMinor",
+    "smCount": "numSms",
+    "totalMemory": "totalGlobalMem",
+    "threadsPerWarp": "warpSize",
+}
+"""Columns that describe a GPU, and what CUDA's device properties call them."""
 MOST_SECONDS = 120.0
 """For the queries of a report; a million kernels take some ten seconds."""
 STEPS_BETWEEN_CHECKS = 100_000
@@ -75,6 +85,7 @@ def read(path: Path, options: ImportOptions) -> Import:
         with _opened(path) as database:
             launches = _launches(path, database)
             ranges = _ranges_of_kernels(path, database)
+            found.devices.update({one.name: one for one in _devices(path, database)})
     except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:  # names in a damaged schema are bytes
         raise SourceError(f"{path}: {error}; export the report with nsys export --type sqlite") from None
     by_range: dict[_Span, list[RecordedLaunch]] = defaultdict(list)
@@ -107,6 +118,16 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
         until = time.monotonic() + MOST_SECONDS
         database.set_progress_handler(lambda: time.monotonic() > until, STEPS_BETWEEN_CHECKS)
         yield database
+
+
+def _devices(path: Path, database: sqlite3.Connection) -> list[Device]:
+    """The GPUs, as far as the version of the export describes them."""
+    available = _columns(database, DEVICES)
+    columns = [name for name in FACTS if name in available]
+    if "name" not in columns:
+        return []
+    rows = (dict(zip(columns, values, strict=True)) for values in _select(path, database, DEVICES, columns))
+    return [Device.of_properties({FACTS[name]: value for name, value in row.items()}) for row in rows]
 
 
 def _has_shapes(options: ImportOptions) -> bool:

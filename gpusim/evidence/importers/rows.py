@@ -143,7 +143,7 @@ class Import:
     @property
     def notes(self) -> list[str]:
         """What to know of the rows: GPUs among theirs that no spec describes, a sentence each."""
-        by_id = {gpu_of_device(name): device for name, device in self.devices.items()}
+        by_id = {gpu_of_device(name): device for name, device in self.devices.items() if name}
         gpus = dict.fromkeys(row.gpu for row in self.rows)
         notes = [without_spec(gpu, by_id.get(gpu, Device(gpu))) for gpu in gpus]
         return [note for note in notes if note]
