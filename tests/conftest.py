@@ -72,7 +72,12 @@ settings.load_profile("gpusim")
 
 def environment(*folders: Path) -> dict[str, str]:
     """The environment of a child process: this checkout, whatever is installed, and modules of these folders."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (REPOSITORY, *folders))), "COLUMNS": "200"}
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, (REPOSITORY, *folders))),
+        "COLUMNS": "200",
+        "GPUSIM_PROGRESS": "off",
+    }
 
 
 @contextmanager
@@ -100,8 +105,8 @@ def _own_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No lines of progress, which come on a busy machine only; of processes of their own they stay."""
-    monkeypatch.setattr("gpusim.cli.console.LINE_EVERY_S", math.inf)
+    """No lines of progress, which come on a busy machine only; processes of their own print none either."""
+    monkeypatch.setattr("gpusim.progress.LINE_EVERY_S", math.inf)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -26,6 +26,7 @@ from gpusim.cli import (
     explain,
     gemm,
     import_,
+    kernels,
     mathmode,
     measure,
     microbench,
@@ -41,6 +42,7 @@ from gpusim.cli.console import (
     compiling,
     drop_output,
     emit,
+    help_without_command,
     log_to_stderr,
     prepare_streams,
     report_defect,
@@ -50,13 +52,12 @@ from gpusim.cli.console import (
 from gpusim.cli.options import OneArchCommand, with_groups
 from gpusim.errors import InputError
 from gpusim.files.interrupts import stop_received
-from gpusim.progress import show_while_compiling
+from gpusim.progress import progress_lines, show_while_compiling
 from gpusim.version import __version__
 
 app = typer.Typer(
     name="gpusim",
     help="GPU performance simulator: predicts the time of an operator on a GPU, and what limits it.",
-    no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain text: [m, n] and start:end:step are not markup
@@ -64,6 +65,7 @@ app = typer.Typer(
 app.add_typer(archs.app, name="archs")
 app.add_typer(models.app, name="models")
 app.add_typer(nodes.app, name="nodes")
+app.add_typer(kernels.app, name="kernels")
 app.add_typer(cache.app, name="cache")
 app.command()(with_groups(gemm.gemm))
 app.command()(with_groups(attention.attention))
@@ -88,11 +90,10 @@ def run_cli(arguments: Sequence[str]) -> int:
     try:
         prepare_streams()
         show_while_compiling(compiling)
-        with log_to_stderr():
+        with log_to_stderr(), progress_lines(next(iter(arguments), "gpusim")):
             status = _command()(args=list(arguments), prog_name="gpusim", standalone_mode=False)
     except typer.TyperException as error:
-        message = error.format_message()
-        return wrong_input(message, arguments) if message else 0  # without a command the help has been printed
+        return wrong_input(error.format_message(), arguments)
     except typer.Abort:
         return 130
     except InputError as error:  # any other ValueError is a defect
@@ -127,10 +128,13 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _main(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Options of the program itself."""
+    del version
+    help_without_command(context)

@@ -10,10 +10,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from gpusim.cli.console import emit, emit_json, emit_result, refuse, report_written, wrong_input
+from gpusim.cli.console import emit, emit_json, emit_result, help_without_command, refuse, report_written, wrong_input
 from gpusim.cli.options import ArchPathOption, FormatOption
 
-app = typer.Typer(help="List, show, compare and check GPU specs.", no_args_is_help=True)
+app = typer.Typer(
+    help="List, show, compare and check GPU specs.", callback=help_without_command, invoke_without_command=True
+)
 
 
 @app.command("list")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpusim.cli.console import emit_predictions, progress_bar, refuse_inconsistent, refuse_out_of_memory
+from gpusim.cli.console import emit_predictions, refuse_inconsistent, refuse_out_of_memory
 from gpusim.cli.options import (
     AllowOomOption,
     ArchsOption,
@@ -21,6 +21,7 @@ from gpusim.cli.options import (
     service_of,
     sizes_of,
 )
+from gpusim.progress import progress_bar
 
 
 @dataclass(frozen=True, slots=True)

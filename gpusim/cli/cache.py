@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpusim.cli.console import emit_result, refuse
+from gpusim.cli.console import emit_result, help_without_command, refuse
 from gpusim.cli.options import FormatOption
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ app = typer.Typer(
     "Commands that predict many operators keep the outcomes of simulations in a file, and take them from there when "
     "a launch is simulated again. Results do not depend on it. The variable GPUSIM_CACHE names its folder, or is "
     "'off'; GPUSIM_CACHE_SIZE is its largest size, 512MiB by default.",
-    no_args_is_help=True,
+    callback=help_without_command,
+    invoke_without_command=True,
 )
 DAY_S = 24 * 3600
 

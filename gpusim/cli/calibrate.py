@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpusim.cli.console import emit_result, progress_bar, refuse, refusing_file_errors
+from gpusim.cli.console import emit_result, refuse, refusing_file_errors
 from gpusim.cli.options import (
     ArchPathOption,
     ClusterOption,
@@ -20,6 +20,7 @@ from gpusim.cli.options import (
     OverheadOption,
     service_of,
 )
+from gpusim.progress import progress_bar
 
 if TYPE_CHECKING:
     from gpusim.execution.service import Service

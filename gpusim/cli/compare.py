@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gpusim.cli.console import emit_result, progress_bar, refuse, refuse_out_of_memory
+from gpusim.cli.console import emit_result, refuse, refuse_out_of_memory
 from gpusim.cli.model_options import FrameworkOptions, SharingOptions, WorkOptions
 from gpusim.cli.options import (
     AllowOomOption,
@@ -21,6 +21,7 @@ from gpusim.cli.options import (
     service_of,
 )
 from gpusim.cli.workload_options import WORKLOADS, PrecisionOption, WorkloadArgument, variant_of, workload_of
+from gpusim.progress import progress_bar
 
 HELP = f"""Compare GPUs on an operator or on a step of a model.
 

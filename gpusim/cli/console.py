@@ -9,10 +9,8 @@ import json
 import logging
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,15 +18,9 @@ import typer
 
 if TYPE_CHECKING:
     from gpusim.prediction.results import Result
-    from gpusim.progress import Progress
     from gpusim.report.text_table import TextTable
 
-PROGRESS_AFTER_S = 2.0
-"""A progress bar appears only after this time."""
-BAR_EVERY_S = 0.1
-"""Time between two of its states."""
-LINE_EVERY_S = 30.0
-"""Time between two lines of progress where standard error is not a terminal."""
+COMPILING = "compiling the simulator for this machine"
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a disk, a quota and a file size that are used up."""
 BROKEN_PIPE_STATUS = 141
@@ -164,6 +156,12 @@ def drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def help_without_command(context: typer.Context) -> None:
+    """Print the help of a group of commands where none of them is given."""
+    if context.invoked_subcommand is None:
+        emit(lambda: print(context.get_help()))
+
+
 def emit_json(value: object) -> None:
     """Print a value as JSON, without NaN or infinity."""
     emit(lambda: print(json.dumps(value, indent=2, allow_nan=False)))
@@ -246,80 +244,13 @@ def over_shipped(shipped: Result, result: Result) -> dict[str, float | None]:
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Say on standard error that the simulator is compiled, with a clock on a terminal."""
-    what = "compiling the simulator for this machine, once for each version (half a minute)"
+    """Say on standard error that the simulator is compiled, and for how long."""
+    from gpusim.progress import progress_bar
+
     if not sys.stderr.isatty():
-        print(f"gpusim: {what}", file=sys.stderr, flush=True)
+        print(f"gpusim: {COMPILING}, once for each version (half a minute)", file=sys.stderr, flush=True)
+    with progress_bar(COMPILING):
         yield
-        return
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn(what), TimeElapsedColumn())
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        _ = bar.add_task(what, total=None)
-        yield
-
-
-@contextmanager
-def progress_bar(what: str) -> Iterator[Progress]:
-    """Progress on standard error: a bar on a terminal, after two seconds; elsewhere a line now and then."""
-    if not sys.stderr.isatty():
-        yield _Display(LINE_EVERY_S, lambda text, *_: print(f"gpusim: {what}: {text}", file=sys.stderr, flush=True))
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn
-    from rich.progress import Progress as Bar
-
-    columns = (TextColumn(what), BarColumn(), TextColumn("{task.fields[text]}"))
-    bar = Bar(*columns, console=Console(stderr=True), transient=True)
-    task = bar.add_task(what, text="")
-    began = time.monotonic()
-
-    def draw(text: str, done: int, total: int) -> None:
-        if time.monotonic() - began > PROGRESS_AFTER_S:
-            bar.start()
-        bar.update(task, completed=done, total=total or None, text=text)
-
-    try:
-        yield _Display(BAR_EVERY_S, draw)
-    finally:
-        bar.stop()
-
-
-class _Display:
-    """Shows progress at most once in a time; what was done before the first call counts into no rate."""
-
-    def __init__(self, every_s: float, show: Callable[[str, int, int], object]) -> None:
-        self._every_s = every_s
-        self._show = show
-        self._shown_s = self._began_s = time.monotonic()
-        self._first: int | None = None
-
-    def __call__(self, done: int, total: int) -> None:
-        """Items done, and how many there are; 0 if that is not known."""
-        now_s = time.monotonic()
-        if self._first is None or done < self._first:
-            self._began_s, self._first = now_s, done
-        if now_s - self._shown_s >= self._every_s:
-            self._shown_s = now_s
-            rate = (done - self._first) / (now_s - self._began_s) if done > self._first else 0.0
-            self._show(progress_text(done, total, rate), done, total)
-
-
-def progress_text(done: int, total: int, rate: float) -> str:
-    """Items done, their rate [1/s] and the time left, as far as they are known.
-
-    >>> progress_text(1234, 10_000, 812.3), progress_text(3, 0, 0.125)
-    ('1,234/10,000  812/s  0:00:11 left', '3  0.12/s')
-    """
-    count = f"{done:,}/{total:,}" if total else f"{done:,}"
-    if not rate:
-        return count
-    rate_text = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s"
-    left = f"  {timedelta(seconds=round((total - done) / rate))} left" if total else ""
-    return f"{count}  {rate_text}{left}"
 
 
 def report_inconsistent(count: int, total: int) -> None:

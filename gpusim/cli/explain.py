@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
-from gpusim.cli.console import emit_result, progress_bar, refuse_out_of_memory
+from gpusim.cli.console import emit_result, refuse, refuse_out_of_memory
 from gpusim.cli.model_options import FrameworkOptions, SharingOptions, WorkOptions
 from gpusim.cli.options import (
     AllowOomOption,
     ArchOption,
     JobsOption,
     NoCacheOption,
+    OwnKernelOptions,
     RowsFormatOption,
     SimulationOptions,
     SpecOptions,
@@ -21,6 +22,7 @@ from gpusim.cli.options import (
     service_of,
 )
 from gpusim.cli.workload_options import WORKLOADS, PrecisionOption, WorkloadArgument, variant_of, workload_of
+from gpusim.progress import progress_bar
 
 HELP = f"""Explain where the time of an operator or of a step of a model goes, and what would change it.
 
@@ -46,6 +48,7 @@ def explain(
     how: FrameworkOptions,
     sharing: SharingOptions,
     spec: SpecOptions,
+    own: OwnKernelOptions,
     to: Annotated[
         str | None,
         typer.Option("--to", metavar="GPU", help="Another GPU to compare with.", autocompletion=complete_arch),
@@ -60,11 +63,15 @@ def explain(
     output: RowsFormatOption = "table",
 ) -> None:
     """Explain a workload."""
+    from gpusim.execution.models import ModelWorkload
     from gpusim.studies.explain.explanation import explain_workload
     from gpusim.studies.explain.tables import explanation_rows, explanation_tables
 
     asked = workload_of(workload, simulation, work, how, sharing, precision)
-    board = variant_of(arch, spec)
+    shape = own.shape()
+    if isinstance(asked, ModelWorkload) and not shape.is_as_shipped:
+        refuse("--tile, --warps, --stages, --registers, --swizzle and --split-k are of an operator, not of a model")
+    board = replace(variant_of(arch, spec), own_kernel=shape)
     other = replace(board, arch=to, overrides={}) if to is not None else None
     service = service_of(jobs, no_cache=no_cache)
     with progress_bar("explain") as progress:

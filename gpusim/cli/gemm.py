@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
-from gpusim.cli.console import emit_predictions, progress_bar, refuse_inconsistent, refuse_out_of_memory
+from gpusim.cli.console import emit_predictions, refuse_inconsistent, refuse_out_of_memory
 from gpusim.cli.options import (
     AllowOomOption,
     ArchsOption,
     JobsOption,
     KernelOptions,
     NoCacheOption,
+    OwnKernelOptions,
     RowsFormatOption,
     SimulationOptions,
     SpecOptions,
@@ -22,6 +23,7 @@ from gpusim.cli.options import (
     service_of,
     sizes_of,
 )
+from gpusim.progress import progress_bar
 
 
 def gemm(
@@ -32,6 +34,7 @@ def gemm(
     types: TypeOptions,
     storage: StorageOptions,
     kernels: KernelOptions,
+    own: OwnKernelOptions,
     simulation: SimulationOptions,
     spec: SpecOptions,
     explain: Annotated[bool, typer.Option("--explain", help="List the kernels considered, by estimated time.")] = False,
@@ -53,7 +56,7 @@ def gemm(
     from gpusim.studies.grid import grid, predict_grid
 
     sizes = {name: sizes_of(f"-{name}", text) for name, text in (("m", m), ("n", n), ("k", k))}
-    cases = grid(arch, sizes, spec.named(), named(types, storage, kernels, simulation))
+    cases = grid(arch, sizes, spec.named(), named(types, storage, kernels, simulation), own.shape())
     with progress_bar("gemm") as progress:
         results, shipped = predict_grid(cases, service_of(jobs, no_cache=no_cache), progress)
     emit_predictions(output, results, [one.values for one in cases], explain=explain, shipped=shipped)

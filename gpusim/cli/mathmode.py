@@ -11,7 +11,9 @@ from gpusim.cli.options import ArchOption, ArchPathOption, FormatOption, pairs_o
 
 
 def mathmode(
-    framework: Annotated[str, typer.Option("--framework", help="Framework: pytorch, tensorflow, jax or tensorrt.")],
+    framework: Annotated[
+        str, typer.Option("--framework", help="Framework: pytorch, tensorflow, jax, tensorrt or onnxruntime.")
+    ],
     version: Annotated[str, typer.Option("--version", help="Framework version, such as 1.13 or 1.15.2+nv20.06.")],
     arch: ArchOption,
     op: Annotated[str, typer.Option("--op", help="Operation of the framework, or a kind of operations.")] = "matmul",

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpusim.cli.console import emit_result, progress_bar, refuse, refusing_file_errors, report_written
+from gpusim.cli.console import emit_result, refuse, refusing_file_errors, report_written
 from gpusim.cli.options import Format, FormatOption
+from gpusim.progress import progress_bar
 
 if TYPE_CHECKING:
     from gpusim.measure.runner import SuiteSummary

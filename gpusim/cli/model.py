@@ -13,7 +13,6 @@ import typer
 from gpusim.cli.console import (
     emit_result,
     one_or_list,
-    progress_bar,
     refuse,
     refuse_out_of_memory,
     refusing_file_errors,
@@ -38,6 +37,7 @@ from gpusim.cli.options import (
     overrides_of,
     service_of,
 )
+from gpusim.progress import progress_bar
 
 if TYPE_CHECKING:
     from gpusim.execution.models import ModelWorkload

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from gpusim.cli.console import emit_result
+from gpusim.cli.console import emit_result, help_without_command
 from gpusim.cli.options import FormatOption, pairs_of, size_of
 
-app = typer.Typer(help="List and show models.", no_args_is_help=True)
+app = typer.Typer(help="List and show models.", callback=help_without_command, invoke_without_command=True)
 
 
 @app.command("list")

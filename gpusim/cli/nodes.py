@@ -6,10 +6,14 @@ from typing import Annotated
 
 import typer
 
-from gpusim.cli.console import emit_result, refuse
+from gpusim.cli.console import emit_result, help_without_command, refuse
 from gpusim.cli.options import ArchPathOption, FormatOption
 
-app = typer.Typer(help="List and show nodes of several GPUs, and time collectives on them.", no_args_is_help=True)
+app = typer.Typer(
+    help="List and show nodes of several GPUs, and time collectives on them.",
+    callback=help_without_command,
+    invoke_without_command=True,
+)
 
 NodeArgument = Annotated[
     str, typer.Argument(help="Node: name, alias, a GPU that it has, or a .yaml file.", metavar="NAME")

@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from gpusim.cli.console import emit_result, progress_bar
+from gpusim.cli.console import emit_result
 from gpusim.cli.options import ArchOption, FormatOption, KernelOptions, SpecOptions, TypeOptions, named
+from gpusim.progress import progress_bar
 
 SAMPLE = 1024
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gpusim.cuda_version import CudaVersion
     from gpusim.execution.service import Service
     from gpusim.numbers.formats import Dtype
+    from gpusim.prediction.own_kernel import KernelShape
 
 Returned = TypeVar("Returned")
 
@@ -70,11 +71,13 @@ ClusterOption = Annotated[
 
 
 NoCacheOption = Annotated[
-    bool, typer.Option("--no-cache", help="Neither use nor fill the store of simulated launches (gpusim cache).")
+    bool, typer.Option("--no-cache", help="Do not use the store of simulated launches (gpusim cache).")
 ]
 
 
-AllowOomOption = Annotated[bool, typer.Option("--allow-oom", help="Accept what does not fit into device memory.")]
+AllowOomOption = Annotated[
+    bool, typer.Option("--allow-oom", help="Exit with status 0 even where it does not fit into device memory.")
+]
 
 
 def service_of(jobs: int | None, cluster: str = "", *, no_cache: bool = False) -> Service:
@@ -174,6 +177,53 @@ class KernelOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnKernelOptions:
+    """A kernel of one's own, after the one that the library would launch or that --kernel names."""
+
+    tile: Annotated[
+        str,
+        typer.Option(
+            metavar="MxNxK", help="Tile of a kernel of your own, as in names of kernels: m runs along the rows of C."
+        ),
+    ] = ""
+    warps: Annotated[str, typer.Option(metavar="MxNxK", help="Its warps along the tile.")] = ""
+    stages: Annotated[int | None, typer.Option(min=1, max=64, help="Its stages in shared memory.")] = None
+    registers: Annotated[
+        int | None, typer.Option(min=16, max=255, help="Its registers a thread. Default: by its accumulators.")
+    ] = None
+    swizzle: Annotated[
+        int | None, typer.Option(min=0, max=1024, help="Tiles across a stripe of its threadblock swizzle; 0: none.")
+    ] = None
+    split_k: Annotated[int | None, typer.Option("--split-k", min=1, max=1024, help="CTAs that share a tile's k.")] = (
+        None
+    )
+
+    def shape(self) -> KernelShape:
+        """What differs from the library's kernel."""
+        from gpusim.prediction.own_kernel import KernelShape
+
+        return KernelShape(
+            _extents("--tile", self.tile),
+            _extents("--warps", self.warps),
+            self.stages,
+            self.registers,
+            self.swizzle,
+            self.split_k,
+        )
+
+
+def _extents(flag: str, text: str) -> tuple[int, int, int] | None:
+    """Three sizes such as ``128x64x32``; None where nothing is given."""
+    if not text:
+        return None
+    parts = text.lower().split("x")
+    if len(parts) != 3 or not all(part.isascii() and part.isdecimal() and 0 < len(part) < 6 for part in parts):
+        refuse(f"{flag} {text}: expected MxNxK, as in 128x64x32")
+    m, n, k = map(int, parts)
+    return m, n, k
+
+
+@dataclass(frozen=True, slots=True)
 class SimulationOptions:
     """How a prediction is made."""
 
@@ -266,6 +316,16 @@ def _options_of(group: Any) -> list[inspect.Parameter]:
 def named(*groups: TypeOptions | StorageOptions | KernelOptions | SimulationOptions) -> dict[str, Any]:
     """The keyword arguments of :func:`gpusim.predict` that groups of options stand for."""
     return {item.name: getattr(group, item.name) for group in groups for item in fields(group)}
+
+
+def changed_options(*groups: object) -> list[str]:
+    """Options of groups that differ from their defaults."""
+    return [
+        item.name
+        for group in groups
+        for item in fields(group)  # type: ignore[arg-type]
+        if getattr(group, item.name) != getattr(type(group)(), item.name)
+    ]
 
 
 def sizes_of(flag: str, text: str) -> tuple[int, ...]:

@@ -11,7 +11,6 @@ import typer
 
 from gpusim.cli.console import (
     emit_tables,
-    progress_bar,
     refuse,
     refuse_file,
     refusing_file_errors,
@@ -20,6 +19,7 @@ from gpusim.cli.console import (
     report_written,
 )
 from gpusim.cli.options import ArchPathOption, ClusterOption, JobsOption, NoCacheOption, service_of
+from gpusim.progress import progress_bar
 
 if TYPE_CHECKING:
     from gpusim.execution.service import Service

@@ -8,44 +8,66 @@ from typing import Annotated
 
 import typer
 
-from gpusim.cli.console import progress_bar, report_written
+from gpusim.cli.console import refuse, report_written
 from gpusim.cli.options import (
     ArchOption,
     KernelOptions,
-    KOption,
-    MOption,
-    NOption,
+    OwnKernelOptions,
     SimulationOptions,
     SpecOptions,
     StorageOptions,
     TypeOptions,
+    changed_options,
     named,
 )
+from gpusim.progress import progress_bar
 
 
 def trace(
     arch: ArchOption,
-    m: MOption,
-    n: NOption,
-    k: KOption,
     out: Annotated[Path, typer.Option("-o", help="File to write.", metavar="TRACE.json")],
     types: TypeOptions,
     storage: StorageOptions,
     kernels: KernelOptions,
+    own: OwnKernelOptions,
     simulation: SimulationOptions,
     spec: SpecOptions,
+    workload: Annotated[
+        str, typer.Argument(help="Operator such as softmax:8192x1024:fp32, in place of -m, -n and -k.")
+    ] = "",
+    m: Annotated[int | None, typer.Option("-m", help="Rows of C.")] = None,
+    n: Annotated[int | None, typer.Option("-n", help="Columns of C.")] = None,
+    k: Annotated[int | None, typer.Option("-k", help="Inner (reduction) dimension.")] = None,
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, help="Maximum number of events. Default: 100000, below 20 MB.")
     ] = None,
 ) -> None:
     """Write the timeline of one SM.
 
-    The file holds the events of warps, pipes, ports and links, for ui.perfetto.dev or chrome://tracing.
+    The file holds the events of warps, pipes, ports and links, for ui.perfetto.dev or chrome://tracing. The operator is
+    a matrix multiplication by -m, -n and -k, or any operator in one word, as 'gpusim explain' takes it:
+    conv_fwd:..., attention_fwd:..., softmax:8192x1024:fp32.
     """
     from gpusim.api import case
+    from gpusim.execution.cases import case_with
     from gpusim.studies.timeline import MOST_EVENTS, record_timeline
+    from gpusim.workloads.short_form import operator_of
 
-    one = case(arch, m=m, n=n, k=k, **spec.named(), **named(types, storage, kernels, simulation))
+    if workload:
+        sizes = [name for name, size in (("m", m), ("n", n), ("k", k)) if size is not None]
+        changed = [*sizes, *changed_options(types, storage)]
+        if changed:
+            refuse(f"{', '.join(changed)}: given beside {workload}; write it as OP:SIZES:TYPE:NAME=VALUE")
+        try:
+            operator = operator_of(workload)
+        except ValueError as error:
+            refuse(str(error))
+        one = case(arch, operator, **spec.named(), **named(kernels, simulation))
+    elif m is None or n is None or k is None:
+        refuse("give -m, -n and -k, or an operator such as softmax:8192x1024:fp32")
+    else:
+        one = case(arch, m=m, n=n, k=k, **spec.named(), **named(types, storage, kernels, simulation))
+    one = case_with(own.shape(), one)
     with progress_bar("trace") as progress:
         run = record_timeline(one, out, limit or MOST_EVENTS, progress)
     for note in run.result.notes:

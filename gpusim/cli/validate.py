@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpusim.cli.console import (
-    emit_result,
-    progress_bar,
-    refuse,
-    refuse_file,
-    refusing_file_errors,
-    report_journal,
-    report_written,
-)
+from gpusim.cli.console import emit_result, refuse, refuse_file, refusing_file_errors, report_journal, report_written
 from gpusim.cli.options import (
     ArchPathOption,
     ClusterOption,
@@ -28,6 +20,7 @@ from gpusim.cli.options import (
     OverheadOption,
     service_of,
 )
+from gpusim.progress import progress_bar
 
 if TYPE_CHECKING:
     from gpusim.studies.validation.table_kind import TableKind, Validated

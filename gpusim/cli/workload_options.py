@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +14,7 @@ from gpusim.cli.model_options import (
     model_workload,
     refuse_contradictions,
 )
-from gpusim.cli.options import SimulationOptions, SpecOptions, named
+from gpusim.cli.options import SimulationOptions, SpecOptions, changed_options, named
 
 if TYPE_CHECKING:
     from gpusim.studies.workload import GpuVariant, Workload
@@ -53,7 +52,7 @@ def workload_of(
     from gpusim.workloads.short_form import is_operator, is_sizes, operator_of
 
     groups = (work, how, sharing)
-    given = [flag for group in groups for flag in _changed(group)] + (["precision"] if precision else [])
+    given = [flag for group in groups for flag in changed_options(group)] + (["precision"] if precision else [])
     if is_operator(text):
         if given:
             refuse(f"{_flags(given)}: of a model, but {text} is an operator; write OP:SIZES:TYPE:NAME=VALUE")
@@ -71,7 +70,7 @@ def workload_of(
 
         name = text.partition(":")[0]
         refuse(f"{text}: neither OP:SIZES:TYPE nor a model: unknown operator{did_you_mean(name, OPS)}")
-    if operators := _changed(simulation):
+    if operators := changed_options(simulation):
         refuse(f"{_flags(operators)}: of an operator, but {text} is a model; leave it out")
     if work.generate:
         refuse("--generate: one step is explained or compared; use 'gpusim model' for tokens")
@@ -87,12 +86,6 @@ def variant_of(arch: str, spec: SpecOptions) -> GpuVariant:
 
     given = spec.named()
     return GpuVariant(arch, given["overrides"], given["cuda"], tuple(given["arch_path"]))
-
-
-def _changed(group: object) -> list[str]:
-    """Options of a group that differ from their defaults."""
-    default = type(group)()
-    return [item.name for item in fields(group) if getattr(group, item.name) != getattr(default, item.name)]  # type: ignore[arg-type]
 
 
 def _flags(names: list[str]) -> str:

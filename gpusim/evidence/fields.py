@@ -95,11 +95,14 @@ def rows_of(paths: Sequence[Path | str], read: Callable[[Path | str], Iterable[R
 
 
 def csv_fields(
-    name: str, text: str, checked_header: Callable[[str, list[str]], list[str]]
+    name: str, text: str, checked_header: Callable[[str, list[str]], list[str]], *, may_end_early: bool = False
 ) -> Iterator[tuple[int, Fields]]:
     """The lines of a CSV below its header, each with its line number; empty lines are skipped.
 
     ``checked_header`` takes ``file:line`` and the names in the header, and gives the names to use or refuses.
+
+    Args:
+        may_end_early: lines may lack columns at their end, which are empty then.
 
     Raises:
         MeasuredError: the file is empty, cut off, or has a line of another width than its header.
@@ -119,19 +122,15 @@ def csv_fields(
                     raise MeasuredError(f"{name}:{line}: {len(values)} columns; at most {MAX_COLUMNS} are read")
                 header = checked_header(f"{name}:{line}", values)
                 continue
-            if len(values) != len(header):
-                raise MeasuredError(
-                    f"{name}:{line}: {len(values)} columns, the header names {len(header)}; "
-                    + (
-                        "complete the line"
-                        if lines.line_num != cut_line
-                        else "the file ends inside this line, copy it again"
-                    )
-                )
+            cut = lines.line_num == cut_line
+            lacking = len(header) - len(values)
+            if lacking < 0 or (lacking and (cut or not may_end_early)):
+                remedy = "the file ends inside this line, copy it again" if cut else "complete the line"
+                raise MeasuredError(f"{name}:{line}: {len(values)} columns, the header names {len(header)}; {remedy}")
             rows += 1
             if rows > MAX_ROWS:
                 raise MeasuredError(f"{name}:{line}: more than {MAX_ROWS} rows; split the table")
-            yield line, Fields(f"{name}:{line}", dict(zip(header, values, strict=True)))
+            yield line, Fields(f"{name}:{line}", dict(zip(header, [*values, *[""] * lacking], strict=True)))
     except csv.Error as error:
         raise MeasuredError(f"{name}:{start}: {error}; copy the file again") from None
     if header is None:

@@ -193,7 +193,7 @@ def read_measured(path: Path | str) -> tuple[MeasuredRow, ...]:
     """
     name = str(path)
     fields = csv_fields(name, read_text(path), _checked_header)
-    return tuple(_row(of_line, name, line) for line, of_line in fields)
+    return tuple(measured_row(of_line, name, line) for line, of_line in fields)
 
 
 def write_measured(path: Path, rows: Sequence[MeasuredRow]) -> None:
@@ -234,8 +234,12 @@ def _checked_header(where: str, names: list[str]) -> list[str]:
     return header_with(REQUIRED, where, names)
 
 
-def _row(fields: Fields, file: str, line: int) -> MeasuredRow:
-    """The checked row of one line."""
+def measured_row(fields: Fields, file: str, line: int) -> MeasuredRow:
+    """The checked row of one line, whose columns are those of the schema.
+
+    Raises:
+        MeasuredError: a value breaks the schema, or the columns contradict each other.
+    """
     op = fields.one_of("op", MEASURED_OPS)
     dtype = fields.dtype("dtype")
     vector = op in VECTOR_OPS or op in MEMORY_BOUND_OPS

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from gpusim.errors import DefectError, InputError
 from gpusim.prediction.assembly import operator_columns
 from gpusim.prediction.options import Options
+from gpusim.prediction.own_kernel import KernelShape, with_own_kernel
 from gpusim.prediction.predict import predict
 from gpusim.prediction.ranked import Ranked
 from gpusim.prediction.results import Result
@@ -113,6 +114,15 @@ class Case(Generic[Workload_co]):
 
 OperatorCase = Case[OperatorWorkload]
 """An operator on a system."""
+
+
+def case_with(own_kernel: KernelShape, one: OperatorCase) -> OperatorCase:
+    """A case whose library has a kernel of one's own alone, where that differs from the library's."""
+    if own_kernel.is_as_shipped:
+        return one
+    options = one.workload.options
+    system = with_own_kernel(one.system, one.workload.operator, options, own_kernel)
+    return replace(one, system=system, workload=replace(one.workload, options=replace(options, kernel=None)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,12 @@ Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 
 
+LEAST_JOIN_S = 1.0
+"""For the end of a process whose pipe has ended."""
+UNGUARDED_STATUS = 120
+"""Exit status of a worker whose import of the script starts workers again."""
+
+
 class WorkerLostError(RuntimeError):
     """A worker process ended unexpectedly."""
 
@@ -40,6 +46,8 @@ class Workers(Generic[Context]):
     """
 
     def __init__(self, processes: int, context: Context) -> None:
+        if _is_importing_main():
+            os._exit(UNGUARDED_STATUS)  # before Python prints a page about it; the parent says what is wrong
         self._context = pickle.dumps(context)
         self._processes: dict[Connection, SpawnProcess] = {}
         self._idle: list[Connection] = []
@@ -82,8 +90,9 @@ class Workers(Generic[Context]):
                 for answer in self._answers():
                     unanswered -= 1
                     yield answer
-            with _losses():
-                self._idle.pop().send_bytes(pickle.dumps((self._request, index, function, task)))
+            connection = self._idle.pop()
+            with self._losses(connection):
+                connection.send_bytes(pickle.dumps((self._request, index, function, task)))
             unanswered += 1
         while unanswered:
             for answer in self._answers():
@@ -95,7 +104,7 @@ class Workers(Generic[Context]):
         found = []
         for connection in wait([one for one in self._processes if one not in self._idle]):
             assert isinstance(connection, Connection)
-            with _losses():
+            with self._losses(connection):
                 message = pickle.loads(connection.recv_bytes())  # noqa: S301 -- of our own process
                 if message is None:
                     connection.send_bytes(self._context)
@@ -108,16 +117,27 @@ class Workers(Generic[Context]):
             found.append((index, answer))
         return found
 
+    @contextmanager
+    def _losses(self, connection: Connection) -> Iterator[None]:
+        """Report the end of a worker at the other end of a pipe."""
+        try:
+            yield
+        except (EOFError, OSError):
+            process = self._processes[connection]
+            process.join(LEAST_JOIN_S)
+            if process.exitcode == UNGUARDED_STATUS:
+                raise WorkerLostError(
+                    "each worker process runs the script again when it starts; put the part that predicts with several"
+                    ' jobs below  if __name__ == "__main__":  or use jobs=1'
+                ) from None
+            raise WorkerLostError(
+                "a worker process was killed, probably because memory ran out; run it again with fewer --jobs"
+            ) from None
 
-@contextmanager
-def _losses() -> Iterator[None]:
-    """Report the end of a worker at the other end of a pipe."""
-    try:
-        yield
-    except (EOFError, OSError):
-        raise WorkerLostError(
-            "a worker process was killed, probably because memory ran out; run it again with fewer --jobs"
-        ) from None
+
+def _is_importing_main() -> bool:
+    """Whether this process is a worker that is running the script of its parent as it starts."""
+    return getattr(multiprocessing.current_process(), "_inheriting", False)
 
 
 def available_cores() -> int:

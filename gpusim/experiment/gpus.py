@@ -79,7 +79,7 @@ def _factors(spec: Spec, entry: GpuEntry) -> list[Factor]:
 
 def _at_line(file: YamlFile, where: str, error: OverrideError) -> SpecError:
     """A problem with a value at its line of the experiment, where it stands there."""
-    key_path, problem = error.findings[0]
+    key_path, problem, _ = error.findings[0]
     for part in ("latin_hypercube.ranges", "zip", "overrides"):
         place = f"{where}.{part}.{key_path}"
         if place in file.lines:

@@ -367,7 +367,7 @@ class Gpu(Record):
 
     name: str = Field(description="Name of the board; a file without one is a base that boards extend.")
     aliases: tuple[str, ...] = Field(
-        strict=False, description="Other names of the board, such as the one that nvidia-smi prints."
+        default=(), strict=False, description="Other names of the board, such as the one that nvidia-smi prints."
     )
     short_names: tuple[str, ...] = Field(
         default=(),
@@ -392,7 +392,8 @@ class Gpu(Record):
     power: Power = Field(description="Inputs of the clock governor.")
     links: dict[str, BoardLink] = Field(default={}, description="Links that leave the board: nvlink, pcie.")
     stated_peaks: dict[str, TeraPerSecond] = Field(
-        description="Peak rate that the vendor states, by key of instructions [TFLOP/s or TOP/s]; checked within 1 %."
+        default={},
+        description="Peak rate that the vendor states, by key of instructions [TFLOP/s or TOP/s]; checked within 1 %.",
     )
 
     @property

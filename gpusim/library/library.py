@@ -117,6 +117,8 @@ class Library:
     """GPU whose estimated times the heuristic compares; None for the one that it runs on."""
     older_kernels: tuple[Kernel, ...] = ()
     """Kernels of matrix multiplications that only older versions of CUDA had."""
+    fixed_split_k: int | None = None
+    """CTAs that share the k of each tile of a GEMM; None: as the heuristic considers."""
 
     def as_of(self, cuda: CudaVersion) -> Library:
         """This library with the kernels that a version of CUDA had."""
@@ -141,7 +143,9 @@ class Library:
         of_kinds = self.kernels, self.convolution_kernels, self.vector_kernels, self.attention_kernels
         kernels = [_kernels_hash(CacheKey(kernels)) for kernels in of_kinds]
         convolving = self.convolution_algorithms, self.convolution_transforms
-        return content_hash((self.name, kernels, *convolving, self.heuristic_bias, self.split_k_search, self.tuned_for))
+        fixed = () if self.fixed_split_k is None else (self.fixed_split_k,)
+        selection = self.heuristic_bias, self.split_k_search, self.tuned_for
+        return content_hash((self.name, kernels, *convolving, *selection, *fixed))
 
 
 @lru_cache(maxsize=64)

@@ -99,6 +99,8 @@ class MathMode:
     library: str
     """The library that executes the operation, its version and the source of the version; empty if none."""
     path: str | None
+    use: str | None
+    """``decided``, or ``allowed`` where a library may use the path and may choose a wider one; None as the path."""
     unit: str | None
     accumulate: str | None
     """Format of the accumulators; None for elementwise operations too."""
@@ -200,13 +202,17 @@ def resolve(operation: FrameworkOperation, gpu: Gpu) -> MathMode:
         compute_capability=gpu.compute_capability,
         library=library.text,
         path=settled["path"],
+        use=_use(state) if settled["path"] else None,
         unit=settled["unit"],
         accumulate=settled["accumulate"],
         rule=decider.rule,
         says=decider.says,
         source=decider.source,
         decided={what: said[rule.id] for what, rule in state.deciding.items()},
-        notes=(*(said[rule.id] for rule in state.fired if rule.then.note), *_beyond(book, version)),
+        notes=(
+            *(said[rule.id] for rule in state.fired if rule.then.note or rule.then.allowed),
+            *_beyond(book, version),
+        ),
         considered=tuple(_considered(name, value, state) for name, value in (settings | environment).items()),
         overridden=tuple(state.overridden),
         conflicts=tuple(said[rule.id] for rule in state.fired if rule.then.conflict),
@@ -224,6 +230,11 @@ def _apply(rules: Iterable[Rule], facts: Facts, gpu: Gpu) -> _State:
     return state
 
 
+def _use(state: _State) -> str:
+    """Whether the path is what runs, or what a library may choose."""
+    return "allowed" if any(rule.then.allowed for rule in state.fired) else "decided"
+
+
 def _considered(name: str, value: str, state: _State) -> Considered:
     """Effect of a setting: the strongest effect of the rules that mention it."""
     rules = [rule for rule in state.fired if rule.when.mentions(name)]
@@ -236,7 +247,7 @@ def _considered(name: str, value: str, state: _State) -> Considered:
         effect = "decides"
     elif any(rule.id in overridden for rule in rules):
         effect = "overridden"
-    elif any(not rule.then.note for rule in rules):
+    elif any(not (rule.then.note or rule.then.allowed) for rule in rules):
         effect = "agrees"
     elif rules:
         effect = "noted"

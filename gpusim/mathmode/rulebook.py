@@ -73,21 +73,26 @@ class When(_Frozen):
 
 
 class Then(_Frozen):
-    """Values that a rule decides. ``note`` only adds its statement; ``conflict`` leaves the path undecided."""
+    """Values that a rule decides.
+
+    ``note`` only adds its statement, ``allowed`` also that a library may use the path or a wider one; ``conflict``
+    leaves the path undecided.
+    """
 
     type: str = ""
     path: str = ""
     unit: Unit | Literal[""] = ""
     accumulate: str = ""
     note: bool = False
+    allowed: bool = False
     conflict: bool = False
     refuse: bool = False
 
     @model_validator(mode="after")
     def _one_purpose(self) -> Then:
         settles = bool(self.type or self.path or self.unit or self.accumulate)
-        if settles + self.note + self.conflict + self.refuse != 1:
-            raise ValueError("a rule decides values, or is a note, a conflict or a refusal")
+        if settles + self.note + self.allowed + self.conflict + self.refuse != 1:
+            raise ValueError("a rule decides values, or is a note, a permission, a conflict or a refusal")
         return self
 
 

@@ -32,10 +32,12 @@ def choices_of(system: System, table: KernelTable, problems: Problems) -> Choice
     leaves the busiest SM as much to do as a smaller one did is not worth the fix-up. Partial sums that the workspace
     does not hold are added up within the kernel, where it can. Some kernels of convolutions split by themselves.
     """
-    if problems.split_k is not None:
+    fixed = system.library.fixed_split_k
+    if problems.split_k is not None or fixed is not None:
         problem, kernel = np.divmod(np.arange(len(problems.m) * len(table.kernels)), len(table.kernels))
-        given = np.full(problem.shape, problems.split_k)
-        return Choices(problem, kernel, given, np.zeros(problem.shape, dtype=bool))
+        given = np.full(problem.shape, fixed if problems.split_k is None else problems.split_k)
+        in_kernel = (table.split_modes[kernel] == 0).any(axis=-1)
+        return Choices(problem, kernel, given, (given > 1) & ~in_kernel & (problems.split_k is None))
     sms, search, kernels = system.gpu.sm.count, system.library.split_k_search, table[:]
     factors = np.array(search.factors, dtype=int)
     # Axes: problems, kernels, factors

@@ -96,7 +96,8 @@ class Prepared:
         if recorder is not None:
             timed = _recorded(system, options, chosen, timed, recorder, progress)
         held = clock_limit(system.gpu, timed.sustained.clock_mhz) == "power"
-        notes = (*_other_choice(system, self.ranked), *(_unscaled_limit(system) if held else ()), *wrong)
+        of_limit = (*_unscaled_limit(system), *_held_below_base(system, timed)) if held else ()
+        notes = (*_other_choice(system, self.ranked), *of_limit, *wrong)
         divided = breakdown(system.gpu, timed)
         wanted = limits and options.limits and options.detail != "bound"
         helping = self._limits(timed, divided, clock_is_given=at is not None) if wanted else None
@@ -167,6 +168,21 @@ def _unscaled_limit(system: System) -> tuple[str, ...]:
     note = (
         f"{gpu.sm.count} SMs share the power limit of {shipped.sm.count}; --set power.board_limit_w={scaled_w:.0f} "
         "raises it in proportion"
+    )
+    return (note,)
+
+
+def _held_below_base(system: System, timed: Timed) -> tuple[str, ...]:
+    """A note where the power limit of a board without measured runs holds its clock below the base clock."""
+    gpu, clock_mhz = system.gpu, timed.sustained.clock_mhz
+    measured = system.confidence is not None and any(one.board == gpu.name for one in system.confidence.measured)
+    measured |= system.library.fixed_split_k is not None  # a kernel of one's own, on whatever board
+    if measured or clock_mhz >= gpu.clock.base_mhz:
+        return ()
+    note = (
+        f"the {gpu.power.board_limit_w:g} W limit holds the clock at {clock_mhz:.0f} MHz, below the base clock of"
+        f" {gpu.clock.base_mhz:g} MHz, and no run of this board was measured: the power values of its"
+        " spec decide the time"
     )
     return (note,)
 

@@ -131,7 +131,7 @@ def gpu_tables(spec: Spec) -> list[TextTable]:
     )
     return [
         TextTable(gpu.name, ("property", "value"), facts),
-        TextTable("Peaks at boost clock, multiply and add counted as two", headings, tuple(peaks)),
+        TextTable("Peaks at boost clock (a multiply-add counts as two operations)", headings, tuple(peaks)),
         TextTable("Sources of the values", ("key", "value", "kind", "file", "source"), origins),
     ]
 
@@ -161,7 +161,7 @@ def difference_table(difference: Mapping[str, Any]) -> TextTable:
         for key_path, row in difference["values"].items()
     )
     a, b = difference["a"], difference["b"]
-    title = f"{a} and {b}, values that differ: {len(body)}"
+    title = f"{len(body)} values differ between {a} and {b}"
     return TextTable(title, ("key", "unit", f">{a}", f">{b}", ">ratio"), body)
 
 

@@ -11,7 +11,7 @@ def mathmode_tables(mode: MathMode) -> list[TextTable]:
     title = f"{mode.op} of {mode.dtype} tensors in {mode.framework} {mode.version} on {mode.arch}"
     undecided = "undecided"
     facts = [
-        ("path", mode.path or undecided),
+        ("path", f"{mode.path or undecided}{' (allowed, not required)' if mode.use == 'allowed' else ''}"),
         ("unit", mode.unit or undecided),
         ("accumulate", mode.accumulate or ("none" if mode.path else undecided)),
         ("rule", mode.rule),

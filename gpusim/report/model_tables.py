@@ -106,7 +106,7 @@ def operators_table(result: ModelResult) -> TextTable:
     )
     shown = "Operators" if len(operators) <= MOST_OPERATORS else f"{MOST_OPERATORS} of {len(operators)} operators"
     headings = ("first layer", "op", ">shape", ">count", ">time", ">% of step", "bottleneck", "kernel")
-    return TextTable(f"{shown}, each wherever it stands in the step", headings, rows, optional=("kernel",))
+    return TextTable(f"{shown}, summed over all their calls in the step", headings, rows, optional=("kernel",))
 
 
 def comparison_table(results: Sequence[ModelResult]) -> TextTable:

@@ -119,7 +119,7 @@ def _overhead_table(report: Mapping[str, Any]) -> TextTable:
         for one in _host_overheads(table)
     )
     headings = ("table", "GPU", "type", "op", ">rows", "method", ">adds (median)", ">% of predicted", "value from")
-    title = "Added to the kernels' time by the host, per timing method (set your host's with --overhead METHOD=US)"
+    title = "Host time that each timing method adds to the kernels (--overhead METHOD=US sets that of your host)"
     return TextTable(title, headings, body)
 
 
@@ -195,7 +195,7 @@ def _worst_table(table: Mapping[str, Any]) -> TextTable:
     )
     headings = (">line", ">m x n x k", "layout", ">measured", ">predicted", ">error %", "bottleneck", "stall")
     kernels = ("clock MHz", ">waves", "kernel", "recorded kernel")
-    return TextTable(f"Furthest off in {' '.join(_place(table))}", (*headings, *kernels), body)
+    return TextTable(f"Largest errors in {' '.join(_place(table))}", (*headings, *kernels), body)
 
 
 def _split(kernel: str, split_k: int | None) -> str:
@@ -256,7 +256,7 @@ def _worst_pairs_table(speedups: Mapping[str, Any]) -> TextTable:
         "bottleneck",
         f"kernel {second}",
     )
-    return TextTable(f"Speedups of {second} over {first} furthest off", (*headings, *sides), body)
+    return TextTable(f"Largest errors of the speedups of {second} over {first}", (*headings, *sides), body)
 
 
 def _skipped_table(report: Mapping[str, Any]) -> TextTable:

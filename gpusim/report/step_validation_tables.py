@@ -31,7 +31,7 @@ def _error_table(report: Mapping[str, Any]) -> TextTable:
 
 def _kind_table(report: Mapping[str, Any]) -> TextTable:
     body = tuple((name, *_metrics(one)) for name, one in report["kinds"].items() if one["rows"])
-    return TextTable("By kind of run; a run may be of several", ("runs", *COUNTED, *ERRORS), body)
+    return TextTable("By kind of run (a run may count in several)", ("runs", *COUNTED, *ERRORS), body)
 
 
 def _metrics(one: Mapping[str, Any]) -> tuple[str, ...]:
@@ -72,7 +72,7 @@ def _scaling_table(report: Mapping[str, Any]) -> TextTable:
         for one in report["scaling"]
     )
     headings = ("model", "GPU", ">GPUs", "precision", ">batch", ">measured %", ">predicted %", ">points")
-    return TextTable("Throughput of several GPUs over that of as many single ones", headings, body)
+    return TextTable("Throughput of several GPUs relative to the same number of single GPUs", headings, body)
 
 
 def _scaling_errors_table(report: Mapping[str, Any]) -> TextTable:
@@ -80,7 +80,7 @@ def _scaling_errors_table(report: Mapping[str, Any]) -> TextTable:
         (name, str(one["rows"]), f"{one['mean_points']:.1f}", f"{one['largest_points']:.1f}")
         for name, one in report["scaling_errors"].items()
     )
-    return TextTable("Errors of the scaling", ("runs", ">rows", ">mean points", ">largest"), body)
+    return TextTable("Errors of the scaling factors", ("runs", ">rows", ">mean points", ">largest"), body)
 
 
 def _row_table(report: Mapping[str, Any]) -> TextTable:

@@ -6,7 +6,7 @@ as fast?"); only ``archs check`` reports it, of spec files that claim to describ
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from gpusim.errors import did_you_mean
@@ -19,6 +19,8 @@ class Finding(NamedTuple):
 
     key_path: str
     problem: str
+    beside: tuple[str, ...] = ()
+    """Key paths of the other values that the problem is about."""
 
 
 STATED_PEAK_TOLERANCE = 0.01
@@ -53,16 +55,19 @@ def contradictions(gpu: Gpu) -> Iterator[Finding]:
             "clock.boost_mhz",
             f"min {clock.min_mhz:g} <= base {clock.base_mhz:g} <= boost {clock.boost_mhz:g} and"
             f" max {clock.max_mhz:g} does not hold; correct the clock that is out of order",
+            ("clock.base_mhz", "clock.min_mhz", "clock.max_mhz"),
         )
     if l2.far_latency_cycles < l2.latency_cycles:
         yield Finding(
             "l2.far_latency_cycles",
             f"{l2.far_latency_cycles} is below the near latency {l2.latency_cycles}; swap them",
+            ("l2.latency_cycles",),
         )
     if power.limit_temperature_c < power.coolant_c:
         yield Finding(
             "power.limit_temperature_c",
             f"{power.limit_temperature_c:g} is below coolant_c {power.coolant_c:g}; swap them",
+            ("power.coolant_c",),
         )
     for key, instruction in gpu.instructions.items():
         if instruction.energy_key not in power.relative_energy:
@@ -70,6 +75,7 @@ def contradictions(gpu: Gpu) -> Iterator[Finding]:
                 "power.relative_energy",
                 f"no {instruction.energy_key}, which instructions.{key} executes"
                 f"{did_you_mean(instruction.energy_key, power.relative_energy)}",
+                (f"instructions.{key}",),
             )
 
 
@@ -79,14 +85,21 @@ def _wrong_sm(gpu: Gpu) -> Iterator[Finding]:
         yield Finding(
             "sm.registers",
             f"{sm.registers} is not a multiple of the allocation unit {sm.register_allocation_unit}; correct one",
+            ("sm.register_allocation_unit",),
         )
     warps = ceil_div(sm.max_threads_per_cta, sm.warp_size)
     if warps > sm.max_warps:
         yield Finding(
-            "sm.max_threads_per_cta", f"{warps} warps do not fit the {sm.max_warps} warps of an SM; correct one"
+            "sm.max_threads_per_cta",
+            f"{warps} warps do not fit the {sm.max_warps} warps of an SM; correct one",
+            ("sm.max_warps",),
         )
     if warps * sm.register_allocation_unit > sm.registers:
-        yield Finding("sm.registers", f"{sm.registers} cannot hold a CTA of {warps} warps; correct one")
+        yield Finding(
+            "sm.registers",
+            f"{sm.registers} cannot hold a CTA of {warps} warps; correct one",
+            ("sm.max_threads_per_cta", "sm.register_allocation_unit"),
+        )
 
 
 def _wrong_shared_memory(gpu: Gpu) -> Iterator[Finding]:
@@ -96,19 +109,30 @@ def _wrong_shared_memory(gpu: Gpu) -> Iterator[Finding]:
         yield Finding(
             "shared_memory.carveouts_kib",
             f"{largest:g} KiB exceeds the unified L1 of {shared.unified_l1_kib:g} KiB; correct one",
+            ("shared_memory.unified_l1_kib",),
         )
     per_cta_kib = shared.max_kib_per_cta + shared.reserved_bytes_per_cta / 1024
     if per_cta_kib > largest:
         yield Finding(
             "shared_memory.max_kib_per_cta",
             f"{per_cta_kib:g} KiB with its reserve exceeds the largest carve-out {largest:g} KiB; correct one",
+            ("shared_memory.carveouts_kib", "shared_memory.reserved_bytes_per_cta"),
         )
 
 
-def wrong_peaks(gpu: Gpu) -> Iterator[Finding]:
-    """SMs x shape / interval x boost clock gives what the vendor states, within 1 %."""
+def wrong_peaks(gpu: Gpu, depth: Callable[[str], int]) -> Iterator[Finding]:
+    """SMs x shape / interval x boost clock gives what the vendor states, within 1 %.
+
+    What a base states of its board says nothing of a spec that changes one of these.
+
+    Args:
+        depth: how many files lie between a spec and the one that states a key path.
+    """
     for key, stated in gpu.stated_peaks.items():
         below = f"stated_peaks.{key}"
+        decide = ("sm.count", "sm.sub_partitions", "clock.boost_mhz", "clock.tensor_boost_mhz", f"instructions.{key}")
+        if min(map(depth, decide)) < depth(below):
+            continue
         if key not in gpu.instructions:
             yield Finding(below, f"no such instruction{did_you_mean(key, gpu.instructions)}")
             continue
@@ -118,6 +142,7 @@ def wrong_peaks(gpu: Gpu) -> Iterator[Finding]:
                 below,
                 f"stated {stated:g} TFLOP/s, but the spec gives {derived:.4g}; correct this, the"
                 f" clock, sm.count or instructions.{key}",
+                decide,
             )
 
 
@@ -133,6 +158,7 @@ def implausible(gpu: Gpu) -> Iterator[Finding]:
                 "dram.peak_bandwidth_gb_per_s",
                 f"{dram.peak_bandwidth_gb_per_s:g} GB/s of {dram.technology}, which reaches {most:g} on {pins} pins of"
                 f" {gbit_per_s:g} Gbit/s; check the value and its unit",
+                ("dram.technology",),
             )
     l2_gb_per_s = gpu.l2.bandwidth_bytes_per_cycle * gpu.clock.max_mhz / 1000
     if NO_LIMIT > dram.peak_bandwidth_gb_per_s > l2_gb_per_s:
@@ -140,4 +166,5 @@ def implausible(gpu: Gpu) -> Iterator[Finding]:
             "l2.bandwidth_bytes_per_cycle",
             f"{l2_gb_per_s:g} GB/s at the highest clock, less than the {dram.peak_bandwidth_gb_per_s:g} GB/s of DRAM"
             " that pass through it; check both",
+            ("dram.peak_bandwidth_gb_per_s", "clock.max_mhz"),
         )

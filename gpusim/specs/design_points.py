@@ -178,8 +178,8 @@ def _point(
 
 def _in_combination(findings: Iterable[Finding], varying: Mapping[str, object]) -> Iterator[Finding]:
     values = ", ".join(f"{key_path} {excerpt(str(value))}" for key_path, value in varying.items())
-    for key_path, problem in findings:
-        yield Finding(key_path, f"{problem}; in the combination {values}" if varying else problem)
+    for one in findings:
+        yield one._replace(problem=f"{one.problem}; in the combination {values}") if varying else one
 
 
 def _bounds(shipped: Mapping[str, Any], key_path: str, one: Range) -> tuple[float, float]:

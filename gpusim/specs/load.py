@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -35,13 +37,15 @@ from gpusim.specs.checks import Finding, contradictions, implausible, wrong_peak
 from gpusim.specs.document import Document, document_of
 from gpusim.specs.folders import first_file, named_file, search_folders
 from gpusim.specs.inheritance import chain
-from gpusim.specs.records import Provenance, Stated, stated
-from gpusim.specs.registry import spec_path
+from gpusim.specs.likeness import unlike
+from gpusim.specs.records import Provenance, Stated, at_value, stated
+from gpusim.specs.registry import UnknownGpuError, spec_path
 from gpusim.system import System
 
 LIBRARIES = "libraries"
 HOSTS = "hosts"
 CONFIDENCE = "confidence"
+_LOG = logging.getLogger(__name__)
 """Folders beside the specs of boards."""
 
 
@@ -98,6 +102,7 @@ def load_spec(
     )
     confidence = _confidence_in(tested) if tested else None
     system = System(gpu.record, _library(library, catalogues), host.record, confidence)
+    _warn_of_unlike_boards(system, gpu.files[0].path, folders)
     provenance = {**gpu.provenance(), **library.provenance("library"), **host.provenance("host")}
     decided_by = [(file.path, file.sha256) for one in (gpu, library, host) for file in one.files]
     decided_by += [(path, read_yaml(path).sha256) for path in catalogues]
@@ -111,6 +116,22 @@ def load_spec(
         tuple(decided_by),
         digest(decided_by, {"cuda": version} if version else {}),
     )
+
+
+def _warn_of_unlike_boards(system: System, path: Path, folders: Sequence[Path]) -> None:
+    """Log how a board of the user's is unlike those that its values were fitted to."""
+    shipped = folders[-1]
+    if system.confidence is None or path.parent.resolve() == shipped.resolve():
+        return
+    names = dict.fromkeys(one.board for one in system.confidence.measured)
+    if system.gpu.name in names:
+        return
+    measured = []
+    for name in names:
+        with suppress(UnknownGpuError):  # a calibration of the user's own measured boards of the user's
+            measured.append(stated(Gpu, spec_path(name, [shipped]), [shipped]).record)
+    if measured and (difference := unlike(system.gpu, measured)):
+        _LOG.warning("%s", difference)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,16 +172,13 @@ def digest(decided_by: Iterable[tuple[Path, str]], overrides: Mapping[str, objec
 
 def implausibilities(spec: Spec) -> tuple[str, ...]:
     """What no product has, each one line with file, line, key and remedy: a question for ``archs check``."""
-    lines = []
-    for key_path, problem in implausible(spec.gpu):
-        origin = spec.provenance[key_path]
-        lines.append(str(error_at(origin.file or spec.files[0], origin.line, key_path, problem)))
-    return tuple(lines)
+    files = [read_yaml(path) for path in spec.files]
+    return tuple(at_value(files, finding) for finding in implausible(spec.gpu))
 
 
-def _contradictions(gpu: Gpu) -> Iterator[Finding]:
+def _contradictions(gpu: Gpu, depth: Callable[[str], int]) -> Iterator[Finding]:
     yield from contradictions(gpu)
-    yield from wrong_peaks(gpu)
+    yield from wrong_peaks(gpu, depth)
 
 
 def _confidence_in(path: Path) -> Confidence:

@@ -46,7 +46,7 @@ class OverrideError(SpecError):
     """Replaced values that cannot be, each with its key path."""
 
     def __init__(self, *findings: Finding) -> None:
-        super().__init__(*(" ".join(f"override: {key}: {problem}".split()) for key, problem in findings))
+        super().__init__(*(" ".join(f"override: {one.key_path}: {one.problem}".split()) for one in findings))
         self.findings = findings
 
 

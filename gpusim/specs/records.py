@@ -25,6 +25,7 @@ from gpusim.specs.inheritance import chain, merged
 from gpusim.specs.sourced import FORM, Kind, is_sourced, part_at
 
 R = TypeVar("R", bound=Record)
+Check = Callable[[R, Callable[[str], int]], Iterable[Finding]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class Stated(Generic[R]):
 
     def error(self, key_path: str, problem: str) -> SpecError:
         """The error to raise for a value: at the nearest file that states it."""
-        return SpecError(_at_value(self.files, Finding(key_path, problem)))
+        return SpecError(at_value(self.files, Finding(key_path, problem)))
 
 
 def stated(
@@ -73,7 +74,7 @@ def stated(
     folders: Sequence[Path],
     *,
     without: Path | None = None,
-    check: Callable[[R], Iterable[Finding]] = lambda _record: (),
+    check: Check[R] | None = None,
 ) -> Stated[R]:
     """A record, from a file and its bases.
 
@@ -82,7 +83,8 @@ def stated(
         path: Of the file.
         folders: Where bases are looked for, beside the file that names them.
         without: A file of the chain whose values are passed over.
-        check: Finds values that cannot hold together.
+        check: Finds values that cannot hold together, given the record and how many files lie between the first one
+            and the one that states a key path.
 
     Raises:
         SpecError: all that is wrong with the files; each problem is one line.
@@ -93,7 +95,7 @@ def stated(
     return Stated(_record_of(documents, record, check), tuple(documents))
 
 
-def _record_of(documents: Sequence[Document], record: type[R], check: Callable[[R], Iterable[Finding]]) -> R:
+def _record_of(documents: Sequence[Document], record: type[R], check: Check[R] | None) -> R:
     files = [document.file for document in documents]
     problems = [problem for document in documents for problem in document.problems]
     refused = {key for document in documents for key in document.refused}
@@ -104,22 +106,30 @@ def _record_of(documents: Sequence[Document], record: type[R], check: Callable[[
         places = [[str(key) for key in one["loc"]] for one in error.errors(include_url=False)]
         problems += [_missing(files, place, record) for place in places if place[0] not in refused]
         raise SpecError(*problems) from None
-    problems = problems or [_at_value(files, one) for one in check(found)]
+    if check and not problems:
+        problems = [at_value(files, one) for one in check(found, lambda key_path: _depth(files, key_path))]
     if problems:
         raise SpecError(*problems)
     return found
 
 
-def _at_value(files: Sequence[YamlFile], finding: Finding) -> str:
-    """A problem at the value that counts: that of the nearest file that states it."""
-    key_path = finding.key_path
-    while key_path:
+def at_value(files: Sequence[YamlFile], finding: Finding) -> str:
+    """A problem at the value that counts: of those that it is about, the one that the nearest file states."""
+    key_path = min((finding.key_path, *finding.beside), key=lambda one: _depth(files, one))
+    subject = "" if key_path == finding.key_path else f"{finding.key_path}: "
+    place = key_path
+    while place:
         for file in files:
-            if key_path in file.lines:
-                line = file.lines.get(f"{key_path}.value", file.lines[key_path])
-                return str(error_at(file.path, line, *finding))
-        key_path = key_path.rpartition(".")[0]
-    return str(files[0].error(*finding))
+            if place in file.lines:
+                line = file.lines.get(f"{place}.value", file.lines[place])
+                return str(error_at(file.path, line, key_path, subject + finding.problem))
+        place = place.rpartition(".")[0]
+    return str(files[0].error(key_path, subject + finding.problem))
+
+
+def _depth(files: Sequence[YamlFile], key_path: str) -> int:
+    """How many files lie between the first one and the one that states a key path; all of them where none does."""
+    return next((place for place, file in enumerate(files) if key_path in file.lines), len(files))
 
 
 def _missing(files: Sequence[YamlFile], place: Sequence[str], record: type[Record]) -> str:
@@ -128,6 +138,5 @@ def _missing(files: Sequence[YamlFile], place: Sequence[str], record: type[Recor
     assert part is not None  # what a record lacks is one of its keys
     info = part.model_fields[key]
     form = f" as {FORM}" if is_sourced(info.annotation, info.metadata) else ""
-    home = next((file for file in files if ".".join(above) in file.lines), files[0])
     bases = "".join(f" or its base {file.path.name}" for file in files[1:])
-    return str(home.error(".".join(place), f"missing; add it to {files[0].path.name}{bases}{form}"))
+    return str(files[0].error(".".join(place), f"missing; add it to {files[0].path.name}{bases}{form}"))

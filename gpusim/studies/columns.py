@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -14,6 +15,7 @@ from gpusim.execution.cases import CaseResult, OperatorCase
 from gpusim.execution.service import Service
 from gpusim.execution.sweep import predict_all
 from gpusim.prediction.results import Result, field_kinds, values_of
+from gpusim.progress import no_progress, progress_bar
 from gpusim.system import System
 
 Frame = TypeVar("Frame")
@@ -24,11 +26,11 @@ EMPTY: dict[type, Any] = {int: math.nan, float: math.nan, bool: None, str: ""}
 
 @overload
 def sweep(
-    columns: Mapping[str, Any], *, jobs: int = 1, cluster: str = "", **same: Any
+    columns: Mapping[str, Any], *, jobs: int = 1, cluster: str = "", progress: bool = True, **same: Any
 ) -> dict[str, np.ndarray[Any, Any]]: ...
 @overload
-def sweep(columns: Frame, *, jobs: int = 1, cluster: str = "", **same: Any) -> Frame: ...
-def sweep(columns: Any, *, jobs: int = 1, cluster: str = "", **same: Any) -> Any:
+def sweep(columns: Frame, *, jobs: int = 1, cluster: str = "", progress: bool = True, **same: Any) -> Frame: ...
+def sweep(columns: Any, *, jobs: int = 1, cluster: str = "", progress: bool = True, **same: Any) -> Any:
     """Predict every row of a table.
 
     >>> found = sweep({"m": [1, 256], "n": [4096, 4096]}, arch="t4", k=4096, detail="bound")
@@ -42,6 +44,7 @@ def sweep(columns: Any, *, jobs: int = 1, cluster: str = "", **same: Any) -> Any
         jobs: Worker processes. With more than one, a script needs Python's ``if __name__ == "__main__":``.
         cluster: Dask cluster to predict on instead: ``tcp://HOST:PORT`` of its scheduler, or ``local``: one on this
             machine, of so many workers as there are jobs.
+        progress: Whether to show on standard error how far a sweep of several seconds is.
         same: Arguments that are the same in every row.
 
     Returns:
@@ -62,7 +65,8 @@ def sweep(columns: Any, *, jobs: int = 1, cluster: str = "", **same: Any) -> Any
         _case_of_row(index, {**same, **dict(zip(given, row, strict=True))}, systems)
         for index, row in enumerate(zip(*given.values(), strict=True))
     ]
-    found = result_columns(cases, predict_all(cases, Service(jobs, cluster)))
+    with progress_bar("sweep") if progress else nullcontext(no_progress) as shown:
+        found = result_columns(cases, predict_all(cases, Service(jobs, cluster), shown))
     added = {name: values for name, values in found.items() if name not in given}
     if frame is None:
         return {**{name: np.asarray(values) for name, values in columns.items()}, **added}

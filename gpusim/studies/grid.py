@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 from gpusim.api import case
 from gpusim.errors import InputError
-from gpusim.execution.cases import OperatorCase
+from gpusim.execution.cases import OperatorCase, case_with
 from gpusim.execution.service import Service
 from gpusim.execution.sweep import predict_all
+from gpusim.prediction.own_kernel import AS_SHIPPED, KernelShape
 from gpusim.prediction.results import Result
 from gpusim.progress import Progress, no_progress
 from gpusim.specs import load_spec
@@ -45,6 +46,7 @@ def grid(
     sizes: Mapping[str, Sequence[int]],
     of_gpu: Mapping[str, Any],
     arguments: Mapping[str, Any],
+    own_kernel: KernelShape = AS_SHIPPED,
 ) -> list[GridCase]:
     """A case for every combination of sizes on every GPU; sizes vary slower than GPUs, the last one fastest.
 
@@ -52,6 +54,7 @@ def grid(
         sizes: Sizes by argument of :func:`gpusim.predict`.
         of_gpu: Arguments of :func:`gpusim.load_system`, the same for every GPU; overrides may be lists.
         arguments: Further arguments of :func:`gpusim.predict`, the same for every case.
+        own_kernel: How the kernel of each differs from the one that the library would launch.
 
     Raises:
         SpecError: No such GPU, or its values cannot be so.
@@ -68,7 +71,9 @@ def grid(
     shipped = specs[0].system if overrides else None
     return [
         GridCase(
-            case(point.spec.system, **combination), point.values, case(shipped, **combination) if shipped else None
+            case_with(own_kernel, case(point.spec.system, **combination)),
+            point.values,
+            case(shipped, **combination) if shipped else None,
         )
         for combination in combinations
         for point in points

@@ -10,8 +10,9 @@ from typing import Any
 
 from gpusim.confidence import Evidence
 from gpusim.cuda_version import CudaVersion
-from gpusim.execution.cases import Case, OperatorWorkload, Predictable
+from gpusim.execution.cases import Case, OperatorWorkload, Predictable, case_with
 from gpusim.execution.models import ModelWorkload
+from gpusim.prediction.own_kernel import AS_SHIPPED, KernelShape
 from gpusim.prediction.results import Result
 from gpusim.report.model_tables import step_of_each_title
 from gpusim.specs import load_spec, with_overrides
@@ -31,6 +32,8 @@ class GpuVariant:
     """Replaced values by key path, as ``--set`` takes them."""
     cuda: CudaVersion | str | int | None = None
     arch_path: tuple[Path, ...] = ()
+    own_kernel: KernelShape = AS_SHIPPED
+    """How the kernel of an operator differs from the one that the library would launch."""
 
     @property
     def spec(self) -> Spec:
@@ -54,7 +57,8 @@ class GpuVariant:
         """
         if isinstance(workload, ModelWorkload):
             workload = replace(workload, arch_path=self.arch_path)
-        return Case(self.spec.system, workload)
+            return Case(self.spec.system, workload)
+        return case_with(self.own_kernel, Case(self.spec.system, workload))
 
 
 def without_limits(workload: Workload) -> Workload:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
-from conftest import environment
+from conftest import RunGpusim, environment
 
 from gpusim.cli import run_cli
-from gpusim.cli.console import progress_bar
+from gpusim.progress import progress_bar
 
 EXPERIMENT = "title: Small\ngpus: [T4]\ndtypes: [fp16]\ngemms: [{square: 256}]\nplots: [time]\n"
 
@@ -96,8 +98,8 @@ def test_a_file_name_that_is_not_text_is_named(encoding: str, tmp_path: Path, mo
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time that the console reads [s]."""
     now = [100.0]
-    monkeypatch.setattr("gpusim.cli.console.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("gpusim.cli.console.LINE_EVERY_S", 30.0)
+    monkeypatch.setattr("gpusim.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("gpusim.progress.LINE_EVERY_S", 30.0)
     return now
 
 
@@ -133,3 +135,34 @@ def test_the_bar_of_a_terminal_has_rate_and_time_left(clock: list[float], monkey
             clock[0] += 0.1
             progress(done, 1000)
     assert "990/1,000  100/s  0:00:00 left" in terminal.getvalue()
+
+
+def test_lines_come_while_nothing_reports(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("gpusim.progress.LINE_EVERY_S", 0.05)
+    with progress_bar("outer"), progress_bar("inner") as progress:
+        progress(0, 7)
+        for _ in range(100):
+            if "inner: 0/7  0:00:" in capsys.readouterr().err:
+                break
+            threading.Event().wait(0.05)
+        else:
+            pytest.fail("no line of progress")
+        monkeypatch.setattr("gpusim.progress.LINE_EVERY_S", math.inf)
+    assert "outer" not in capsys.readouterr().err  # the innermost speaks for all
+
+
+def test_a_variable_turns_progress_off(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GPUSIM_PROGRESS", "off")
+    with progress_bar("small") as progress:
+        clock[0] += 100.0
+        progress(1, 2)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("group", [(), ("archs",), ("models",), ("nodes",), ("cache",), ("kernels",)])
+def test_without_a_command_the_help_is_printed(group: tuple[str, ...], command: RunGpusim) -> None:
+    done = command(*group)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"Usage: {' '.join(('gpusim', *group))} [OPTIONS] COMMAND")

@@ -295,3 +295,56 @@ def test_a_list_of_spec_values_with_a_wrong_one_is_refused(command: RunGpusim) -
     assert "'2MiB': its unit is that of the key" in refused(
         command("gemm", "--arch", "t4", *PRODUCT, "--set", "l2.capacity_mib=1x,2MiB")
     )
+
+
+# Kernels ----------------------------------------------------------------------------------------
+
+SQUARE = ("--arch", "a100-sxm4-80gb", "-m", "2048", "-n", "2048", "-k", "2048", "--format", "json")
+
+
+def test_a_kernel_of_ones_own_is_given_by_options(ask: Ask) -> None:
+    status, out, err = ask(*SQUARE, "--tile", "128x64x32", "--warps", "2x2x1", "--stages", "4", "--swizzle", "4")
+    assert (status, err) == (0, "")
+    own = json.loads(out)
+    assert own["kernel"] == "own_hmma_16816_f32_128x64x32_2x2_stages4_tn"
+    assert (own["threads"], own["split_k"], own["evidence"]) == (128, 1, "extrapolated")
+    assert own["grid"] == [16, 32, 1]
+    split = json.loads(ask(*SQUARE, "--tile", "128x64x32", "--split-k", "2")[1])
+    assert (split["split_k"], split["grid"]) == (2, [16, 32, 2])
+
+
+def test_what_differs_in_nothing_is_the_librarys_kernel(ask: Ask) -> None:
+    shipped, same = json.loads(ask(*SQUARE)[1]), json.loads(ask(*SQUARE, "--split-k", "1")[1])
+    assert (same["cycles"], same["split_k"]) == (shipped["cycles"], shipped["split_k"])
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--tile", "128x64"), "--tile 128x64: expected MxNxK"),
+        (("--tile", "96x64x32", "--warps", "5x1x1"), "do not divide the tile [96, 64, 32] evenly"),
+        (("--tile", "512x256x32"), "registers a thread, more than 255; use more warps or a smaller tile"),
+        (("--stages", "1"), "no such kernel: a ring of 1 stage in shared memory"),
+        (("--stages", "30"), "does not fit"),
+    ],
+)
+def test_a_kernel_that_cannot_be_is_refused(options: tuple[str, ...], problem: str, command: RunGpusim) -> None:
+    assert problem in refused(command("gemm", *SQUARE, *options))
+
+
+def test_a_model_has_no_kernel_of_ones_own(command: RunGpusim) -> None:
+    assert "not of a model" in refused(command("explain", "resnet50", "--arch", "t4", "--stages", "2"))
+
+
+def test_the_kernels_of_a_library_are_listed(command: RunGpusim) -> None:
+    listed = json.loads(command("kernels", "list", "--arch", "t4", "--dtype", "fp16", "--format", "json").stdout)
+    assert (listed["arch"], listed["library"]) == ("T4", "turing_fitted")
+    by_name = {row["kernel"]: row for row in listed["kernels"]}
+    one = by_name["turing_fp16_s1688gemm_fp16_256x128_ldg8_f2f_tn"]
+    assert (one["tile"], one["threads"], one["for"]) == ([256, 128, 64], 256, "gemm")
+    assert all("fp16" in row["dtypes"] and row["source"] for row in listed["kernels"])
+    assert {row["for"] for row in listed["kernels"]} >= {"gemm", "convolution", "rows and elements"}
+    table = command("kernels", "list", "--arch", "t4", "--dtype", "fp32").stdout
+    assert table.startswith("Kernels of turing_fitted, as T4 runs them\n")
+    assert "volta_sgemm_128x64_tn" in table
+    assert "no kernel for this type" in refused(command("kernels", "list", "--arch", "t4", "--dtype", "fp8"))

@@ -20,7 +20,7 @@ import pytest
 from conftest import RunGpusim, refused
 from hypothesis import given
 from hypothesis import strategies as st
-from importer_samples import CONV_HEADING, GEMM_HEADING, SAMPLES, report, sources, table, workbook
+from importer_samples import CONV_HEADING, GEMM_HEADING, OF_TABLE, SAMPLES, report, sources, table, workbook
 
 from gpusim.cuda_version import CudaVersion
 from gpusim.evidence.fields import TIMES_US, MeasuredError
@@ -45,6 +45,7 @@ from gpusim.workloads.memory_bound import MEMORY_BOUND_OPS
 from gpusim.workloads.vector import VECTOR_OPS
 
 A100 = ImportOptions(gpu="a100-sxm4-80gb")
+CONVERTS = "CUTLASS kernel that converts FP32 operands to"
 
 
 def shape(row: MeasuredRow) -> tuple[str, int, int, int, int | None]:
@@ -177,20 +178,26 @@ def test_cutlass_lines_keep_their_sizes_and_say_whether_c_lies_in_rows() -> None
     assert found.skipped == {
         "status error_internal": 1,
         "operands of two types": 1,
-        "operation kind rank_k is not a matrix multiplication": 1,
+        "operation kind rank_k is neither a matrix multiplication nor a convolution of images": 1,
     }
+    assert (found.used_us, found.total_us) == (107.6, 222.6)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("s1688tf32gemm", "s1688bf16gemm", "FP32 operands multiplied in another type than TF32"),
-        ("s1688tf32gemm", "s1688gemm", "FP32 operands multiplied in another type than TF32"),
+        ("tf32_s1688gemm_tf32", "s1688tf32gemm", f"{CONVERTS} TF32 on the way, which is not modelled"),
+        ("tf32_s1688gemm_tf32", "s1688f16gemm", f"{CONVERTS} FP16 on the way, which is not modelled"),
+        ("tf32_s1688gemm_tf32", "s1688bf16gemm", f"{CONVERTS} BF16 on the way, which is not modelled"),
+        ("tf32_s1688gemm_tf32", "s1688gemm", "FP32 operands multiplied in several products"),
         ("universal", "planar_complex", "complex numbers"),
     ],
 )
 def test_cutlass_lines_of_other_arithmetic_are_skipped(old: str, new: str, reason: str, tmp_path: Path) -> None:
-    found = import_file("cutlass", edited("cutlass.gemm.csv", old, new)(tmp_path), A100)
+    path = edited("cutlass.gemm.csv", old, new)(tmp_path)
+    if "1688" in old:
+        path.write_text(path.read_text(encoding="utf-8").replace(",tf32:", ",f32:"), encoding="utf-8")
+    found = import_file("cutlass", path, A100)
     assert len(found.rows) == 3
     assert found.skipped[reason] == 1
 
@@ -200,6 +207,50 @@ def test_cutlass_names_sparsity_by_the_instruction_too(tmp_path: Path) -> None:
         "cutlass", edited("cutlass.gemm.csv", "heuristic,tensorop", "heuristic,sptensorop")(tmp_path), A100
     )
     assert [row.sparsity for row in found.rows] == ["2:4", "dense", "dense", "2:4"]
+
+
+def test_hopper_kernels_read_fp32_as_tf32_themselves(tmp_path: Path) -> None:
+    path = edited(
+        *("cutlass.gemm.csv", "cutlass_tensorop_tf32_s1688gemm_tf32_256x128_16x3_nt_align4"),
+        "cutlass3x_sm90_tensorop_s64x128x8tf32gemm_f32_f32_f32_f32_f32_64x128x32_1x1x1_0_nnn_align4",
+    )(tmp_path)
+    path.write_text(path.read_text(encoding="utf-8").replace(",tf32:", ",f32:"), encoding="utf-8")
+    assert import_file("cutlass", path, A100).rows[2].dtype is Dtype.TF32
+
+
+def test_what_the_cutlass_profiler_prints_is_read_with_the_lines_of_the_file(tmp_path: Path) -> None:
+    table = (SAMPLES / "cutlass.gemm.csv").read_text(encoding="utf-8")
+    path = tmp_path / "stdout.log"
+    path.write_text(
+        f"=====\n  Problem ID: 1\n\n        Runtime: 0.0125  ms\n\nCSV Results:\n\n{table}", encoding="utf-8"
+    )
+    printed, written = (import_file("cutlass", one, A100) for one in (path, SAMPLES / "cutlass.gemm.csv"))
+    assert [content(row) for row in printed.rows] == [content(row) for row in written.rows]
+    assert [row.line for row in printed.rows] == [row.line + 7 for row in written.rows]
+    assert printed.skipped == written.skipped
+
+
+CONV2D = """Problem,Provider,OperationKind,Operation,Disposition,Status,conv_kind,n,h,w,c,k,r,s,p,q,g,pad_h,pad_w,\
+stride_h,stride_w,dilation_h,dilation_w,Activation,Filter,Output,conv_mode,iterator_algorithm,op_class,accum,warps_m,warps_n,\
+warps_k,Runtime
+1,CUTLASS,conv2d,cutlass_tensorop_f16_s16816fprop_optimized_f16_256x128_32x3_nhwc,passed,success,fprop,8,56,56,64,128,\
+3,3,28,28,1,1,1,2,2,1,1,f16:nhwc,f16:nhwc,f16:nhwc,cross,optimized,tensorop,f32,4,2,1,0.05
+1,CUTLASS,conv2d,cutlass_tensorop_s1688tf32wgrad_optimized_256x128_16x3_nhwc,passed,success,wgrad,8,56,56,64,128,\
+3,3,56,56,1,1,1,1,1,1,1,f32:nhwc,f32:nhwc,f32:nhwc,cross,optimized,tensorop,f32,4,2,1,0.2
+1,CUTLASS,conv2d,cutlass_tensorop_f16_s16816dgrad_optimized_f16_256x128_32x3_nhwc,passed,success,dgrad,8,56,56,64,128,\
+3,3,54,54,1,1,1,1,1,2,2,f16:nhwc,f16:nhwc,f16:nhwc,cross,optimized,tensorop,f32,4,2,1,0.25
+"""
+
+
+def test_cutlass_convolutions_are_rows_of_their_direction(tmp_path: Path) -> None:
+    path = tmp_path / "runs.conv2d.csv"
+    path.write_text(CONV2D.replace("\\\n", ""), encoding="utf-8")
+    found = import_file("cutlass", path, A100)
+    (row,) = found.rows
+    assert (shape(row), types(row)[:3]) == (("conv_fwd", 8, 8 * 28 * 28, 128, 64 * 9), ("fp16", "fp32", "nhwc"))
+    assert (row.time_us, row.threads, row.extra["stride_h"], row.extra["pad_w"]) == (50.0, 256, "2", "1")
+    assert found.skipped == {f"{CONVERTS} TF32 on the way, which is not modelled": 1, "dilated convolution": 1}
+    assert found.used_us / found.total_us == pytest.approx(0.1)
 
 
 # Nsight Compute ----------------------------------------------------------------------------------
@@ -259,6 +310,55 @@ def test_old_nsight_compute_listings_have_the_grid_in_metrics_and_may_follow_wha
     assert (row.grid, row.threads) == (None, None)
 
 
+@pytest.mark.parametrize(
+    ("unit", "text", "time_us"),
+    [
+        ("ns", "117.344", 117.344),  # a fraction of a nanosecond is not timed: the point separates thousands
+        ("ns", "117,344", 117.344),
+        ("ns", "1.117.344", 1117.344),
+        ("us", "117,34", 117.34),
+        ("us", "117.34", 117.34),
+        ("us", "1.117,344", 1117.344),
+        ("us", "1,117.344", 1117.344),
+        ("us", "1\u202f117,34", 1117.34),
+        ("ms", "0,117", 117.0),
+        ("us", "117", 117.0),
+    ],
+)
+def test_the_numbers_of_a_listing_show_their_locale(unit: str, text: str, time_us: float, tmp_path: Path) -> None:
+    path = tmp_path / "ncu.csv"
+    path.write_text(NCU_OF_ONE.format(unit=unit, time=text), encoding="utf-8")
+    assert import_file("ncu", path, SHAPE).rows[0].time_us == pytest.approx(time_us)
+
+
+@pytest.mark.parametrize(("decimal", "time_us"), [("point", 117.344), ("comma", 117344.0)])
+def test_the_locale_is_decided_for_the_file_or_by_the_option(decimal: str, time_us: float, tmp_path: Path) -> None:
+    path = tmp_path / "ncu.csv"
+    path.write_text(NCU_OF_ONE.format(unit="us", time="117.344"), encoding="utf-8")
+    assert import_file("ncu", path, replace(SHAPE, decimal=decimal)).rows[0].time_us == time_us
+    other = '"1","ampere_sgemm_128x64_nn","65,77"\n' if decimal == "comma" else '"1","ampere_sgemm_128x64_nn","65.77"\n'
+    path.write_text(NCU_OF_ONE.format(unit="us", time="117.344") + other, encoding="utf-8")
+    assert import_file("ncu", path, SHAPE).rows[0].time_us == time_us
+
+
+NCU_DETAILS = """"ID","Kernel Name","Block Size","Grid Size","CC","Section Name","Metric Name","Metric Unit",\
+"Metric Value","Rule Name","Rule Description"
+"0","ampere_sgemm_128x64_nn","(128, 1, 1)","(16, 8, 1)","8.6","SOL","Duration","us","1.117,34",
+"0","ampere_sgemm_128x64_nn","(128, 1, 1)","(16, 8, 1)","8.6","SOL","","","","SOLBottleneck","bound by memory"
+"0","ampere_sgemm_128x64_nn","(128, 1, 1)","(16, 8, 1)","8.6","Launch","Registers Per Thread","register/thread","122"
+"1","volta_sgemm_32x32_tn","(64, 1, 1)","(4, 4, 1)","8.6","SOL","Duration","us","8,50"
+"""
+
+
+def test_the_page_of_details_has_a_line_per_metric(tmp_path: Path) -> None:
+    path = tmp_path / "details.csv"
+    path.write_text(NCU_DETAILS.replace("\\\n", ""), encoding="utf-8")
+    long, short = import_file("ncu", path, SHAPE).rows
+    assert (long.time_us, long.grid, long.threads, long.line) == (1117.34, (16, 8, 1), 128, 2)
+    assert long.extra["launch__registers_per_thread"] == "122"
+    assert (short.time_us, short.kernel) == (8.5, "volta_sgemm_32x32_tn")
+
+
 def test_a_listing_may_be_utf_16_as_powershell_writes_it(tmp_path: Path) -> None:
     path = tmp_path / "runs.csv"
     path.write_text((SAMPLES / "ncu.csv").read_text(encoding="utf-8"), encoding="utf-16", newline="\r\n")
@@ -284,6 +384,39 @@ def test_nsight_systems_kernels_without_ranges_need_shapes(tmp_path: Path) -> No
         import_file("nsys", path, ImportOptions())
     found = import_file("nsys", path, ImportOptions(m=32, n=512, k=1024))
     assert [row.time_us for row in found.rows] == [13.75, 30.0]
+
+
+def test_nsight_systems_describes_a_gpu_without_a_spec(tmp_path: Path) -> None:
+    path = report(tmp_path, ranges=True)
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        for column, value in (("computeMajor", 8), ("computeMinor", 6), ("smCount", 46), ("totalMemory", 8 * 2**30)):
+            database.execute(f"ALTER TABLE TARGET_INFO_GPU ADD COLUMN {column} INTEGER")
+            database.execute(f"UPDATE TARGET_INFO_GPU SET name = 'NVIDIA RTX 3065', {column} = {value}")  # noqa: S608
+        database.commit()
+    (note,) = import_file("nsys", path, ImportOptions()).notes
+    assert "rtx-3065: no spec describes this GPU (compute capability 8.6, 46 SMs, 8 GiB)" in note
+    assert "nearest: RTX-3070; import with --gpu RTX-3070" in note
+
+
+NSYS_TRACE = """Processing [report.sqlite] with [cuda_gpu_trace.py]...
+Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Bytes (MB),Device,Strm,Name
+100,2656,1,,,,,,,4.0,NVIDIA A100-SXM4-80GB (0),7,[CUDA memcpy Host-to-Device]
+300,117344,2,16,8,1,128,1,1,,NVIDIA A100-SXM4-80GB (0),7,ampere_sgemm_128x64_nn
+"""
+NSYS_SUMMARY = """"Time (%)","Total Time (ns)","Instances","Avg (ns)","Med (ns)","GridXYZ","BlockXYZ","Name"
+90.0,1200000,10,120000.0,117344.0,"  16    8    1"," 128    1    1","ampere_sgemm_128x64_nn"
+10.0,130000,10,13000.0,13000.0,"1 1 1","256 1 1","void at::native::vectorized_elementwise_kernel<4>"
+"""
+
+
+@pytest.mark.parametrize(("text", "share"), [(NSYS_TRACE, 117344 / 120000), (NSYS_SUMMARY, 117344 / 130344)])
+def test_nsys_stats_writes_tables_of_kernels(text: str, share: float, tmp_path: Path) -> None:
+    path = tmp_path / "stats.csv"
+    path.write_text(text, encoding="utf-8")
+    found = import_file("nsys", path, ImportOptions(gpu="a100-sxm4-80gb", m=1024, n=1024, k=512))
+    (row,) = found.rows
+    assert (row.time_us, row.grid, row.threads) == (117.344, (16, 8, 1), 128)
+    assert found.used_us / found.total_us == pytest.approx(share)
 
 
 # PyTorch profiler --------------------------------------------------------------------------------
@@ -456,6 +589,21 @@ def test_every_kernel_of_a_trace_is_in_a_row_or_counted() -> None:
     found = import_file("kineto", SAMPLES / "trace.json", ImportOptions())
     assert sum(row.time_us for row in found.rows) == pytest.approx(sum(durations) - 1.25 - 20.0)
     assert skipped(found) == 2
+
+
+def test_a_gpu_without_a_spec_is_described_with_the_nearest(command: RunGpusim, tmp_path: Path) -> None:
+    trace = json.loads((SAMPLES / "trace.json").read_text(encoding="utf-8"))
+    device = {"id": 0, "name": "NVIDIA A100-PG509-200", "computeMajor": 8, "computeMinor": 0, "numSms": 108}
+    trace["deviceProperties"] = [device | {"totalGlobalMem": 42505273344, "warpSize": 32}]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(trace), encoding="utf-8")
+    done = command("import", "kineto", path, "-o", "m.csv")
+    assert "a100-pg509-200: no spec describes this GPU (compute capability 8.0, 108 SMs, 40 GiB)" in done.stderr
+    assert "nearest: A100-PCIe-40GB or A100-SXM4-40GB; import with --gpu A100-PCIe-40GB" in done.stderr
+    assert "no spec" not in command("import", "kineto", path, "-o", "m.csv", "--gpu", "A100-PCIe-40GB").stderr
+    trace["deviceProperties"] = [{"id": 0, "name": "AMD Radeon Graphics", "computeMajor": 9, "warpSize": 64}]
+    path.write_text(json.dumps(trace), encoding="utf-8")
+    assert "not an NVIDIA GPU" in command("import", "kineto", path, "-o", "m.csv").stderr
 
 
 def test_a_trace_may_be_packed(tmp_path: Path) -> None:
@@ -797,6 +945,10 @@ def bytes_of(name: str, data: bytes) -> Callable[[Path], Path]:
     return write
 
 
+NCU_OF_ONE = """\"ID\",\"Kernel Name\",\"gpu__time_duration.sum\"
+\"\",\"\",\"{unit}\"
+\"0\",\"ampere_sgemm_128x64_nn\",\"{time}\"
+"""
 T4 = ImportOptions(gpu="t4")
 SHAPE = ImportOptions(gpu="t4", m=8, n=8, k=8)
 MALFORMED: dict[str, tuple[str, Callable[[Path], Path], ImportOptions, str]] = {
@@ -816,7 +968,53 @@ MALFORMED: dict[str, tuple[str, Callable[[Path], Path], ImportOptions, str]] = {
     "a missing column": ("cutlass", edited("cutlass.gemm.csv", "Runtime", "Run"), T4, ":1: Runtime: no such column"),
     "a line cut short": ("cutlass", edited("cutlass.gemm.csv", ",146,0.0125,136.7,21516.8", ""), T4, ":2: 39 columns"),
     "an empty file": ("cutlass", bytes_of("runs.csv", b""), T4, ":1: empty file; expected a header"),
-    "another page of ncu": ("ncu", edited("ncu.csv", '"CC"', '"Metric Name"'), SHAPE, ":4: a line per metric"),
+    "a page without values": (
+        "ncu",
+        edited("ncu.csv", '"CC"', '"Metric Name"'),
+        SHAPE,
+        ":4: Metric Unit: no such column",
+    ),
+    "a locale that nothing shows": (
+        "ncu",
+        bytes_of("ncu.csv", NCU_OF_ONE.format(unit="us", time="117.344").encode()),
+        *(SHAPE, ":3: gpu__time_duration.sum: '117.344' may be 117.344 or 117344, and no other number of the file"),
+    ),
+    "what ncu prints": (
+        *("ncu", bytes_of("ncu.txt", b"==PROF== Connected\n  k (8, 1, 1)\n    Section: GPU Speed Of Light\n"), SHAPE),
+        ":1: what ncu prints in a terminal, which is no table; add --csv",
+    ),
+    "what the CUTLASS profiler prints": (
+        *("cutlass", bytes_of("stdout.log", b"=====\n  Problem ID: 1\n\n  Runtime: 1.5  ms\n"), T4),
+        ":2: what cutlass_profiler prints in a terminal, which is no table; add --output=runs.csv",
+    ),
+    "what nsys prints": (
+        *(
+            "nsys",
+            bytes_of("stats.txt", b"\n ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):\n\n Time (%)  Name\n"),
+            T4,
+        ),
+        ":2: what nsys prints in a terminal, which is no table; use nsys export",
+    ),
+    "what PyTorch prints": (
+        *("kineto", bytes_of("table.txt", b"-----\n  Name   Self CPU %   Self CUDA %\n"), T4),
+        ":2: what PyTorch's key_averages().table() prints in a terminal, which is no table; call prof.export",
+    ),
+    "a file of another kind": (
+        *("ncu", edited("cutlass.gemm.csv", "Problem,", "Problem,"), SHAPE),
+        ":1: a file of kind cutlass; import it as cutlass",
+    ),
+    "a column that the table lacks": (
+        *("csv", edited("table.csv", "Latency (ms)", "Latency (s)"), OF_TABLE),
+        ":2: time_us: 'Latency(ms)' is not understood",
+    ),
+    "a table that does not say how it was timed": (
+        *("csv", edited("table.csv", "depth", "depth"), ImportOptions(gpu="t4", columns=OF_TABLE.columns)),
+        ":1: nothing states dtype, method, l2; add --map dtype=COLUMN",
+    ),
+    "a size that is a fraction": (
+        *("csv", edited("table.csv", "1024,512", "1024.5,512"), OF_TABLE),
+        ":2: m: expected a positive integer, got '1024.5'",
+    ),
     "an unknown unit": (
         "ncu",
         edited("ncu.csv", '"us"', '"jiffies"'),
@@ -1235,8 +1433,9 @@ def test_an_argument_of_a_kernel_with_quantised_inputs_is_not_their_type() -> No
 def test_the_command_writes_what_validate_reads_and_counts_the_rest(command: RunGpusim, tmp_path: Path) -> None:
     done = command("import", "neusight", SAMPLES / "neusight.csv", "-o", "measured.csv")
     assert (done.returncode, done.stdout) == (0, "")
-    skipped = "gpusim: skipped 1: operator addu is outside the schema\n"
-    assert done.stderr == f"{skipped}gpusim: wrote measured.csv: 4 rows\n"
+    skipped = "gpusim: skipped 1 (2.0 % of the time): operator addu is outside the schema\n"
+    used = "gpusim: 98.0 % of the time in the file became rows\n"
+    assert done.stderr == f"{skipped}{used}gpusim: wrote measured.csv: 4 rows\n"
     assert len(read_measured(tmp_path / "measured.csv")) == 4
     validated = command("validate", "measured.csv", "--format", "json")
     assert sum(entry["rows"] for entry in json.loads(validated.stdout)["tables"]) == 4
@@ -1283,3 +1482,47 @@ def test_wrong_arguments_are_refused_in_one_line(
 ) -> None:
     assert problem in refused(command("import", *arguments))
     assert not (tmp_path / "m.csv").exists()
+
+
+def test_the_columns_of_any_table_are_mapped(command: RunGpusim, tmp_path: Path) -> None:
+    mapping = "gpu=board,op=bmm,m=rows,n=cols,k=depth,time_us=Latency (ms) * 1000,threads=32*warps"
+    options = ("--dtype", "bf16", "--method", "stream", "--l2", "warm", "--layout", "tn")
+    done = command("import", "csv", SAMPLES / "table.csv", "-o", "m.csv", "--map", mapping, *options)
+    assert done.returncode == 0, done.stderr
+    first, second = read_measured(tmp_path / "m.csv")
+    assert (shape(first), types(first), first.gpu) == (
+        ("bmm", 1, 1024, 512, 256),
+        ("bf16", "", "tn", "dense"),
+        "a100-sxm4-80gb",
+    )
+    assert (first.time_us, first.threads, second.time_us, second.threads) == (12.5, 256, 25.0, 128)
+    for text, problem in (("rows", "expected COLUMN=EXPRESSION"), ("rows=m", "'rows' is no column of measured tables")):
+        assert problem in refused(command("import", "csv", SAMPLES / "table.csv", "-o", "n.csv", "--map", text))
+
+
+# Files that public reports showed ---------------------------------------------------------------
+
+GIVEN = ImportOptions(gpu="a100-sxm4-80gb", m=1024, n=1024, k=1024)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "times_us"),
+    [
+        ("ncu", "05/ncu_details_de.csv", [117.344, 120.416]),
+        ("ncu", "05/ncu_details_en.csv", [650.112]),
+        ("ncu", "05/ncu_raw_de.csv", [117.344]),
+        ("ncu", "05/ncu_raw_de_ns_only.csv", [117.344]),
+        ("ncu", "05/ncu_raw_de_time_only.csv", [117.344]),
+        ("ncu", "05/ncu_raw_de_us.csv", [117.34]),
+        ("cutlass", "02/functional.csv", [62634.6, 64359.9, 62529.1]),  # what converts on the way is left out
+        ("cutlass", "01/profile.gemm.csv", [481022, 88576.4, 70350.3, 86516.7, 68362.1, 34615.3, 31299.4]),
+        ("cutlass", "01/stdout.log", [481022, 88576.4, 70350.3, 86516.7, 68362.1, 34615.3, 31299.4]),
+        ("kineto", "17/pg509.json", [58.0]),
+    ],
+)
+def test_reported_files_are_read(kind: str, name: str, times_us: list[float], measured_folder: Path) -> None:
+    path = measured_folder.parent / "cases" / name
+    if not path.is_file():
+        pytest.skip(f"no {path}")
+    found = import_file(kind, path, GIVEN)
+    assert [row.time_us for row in found.rows] == pytest.approx(times_us)

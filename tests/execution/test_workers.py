@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from conftest import environment
@@ -97,3 +98,18 @@ def test_a_worker_watches_its_parent_before_it_loads_what_takes_time(module: str
     script = f"import sys, {module}; print({heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=environment(), check=True, text=True)
     assert done.stdout == "set()\n"
+
+
+def test_a_script_without_a_guard_is_told_so_in_one_line(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        'import gpusim\ngpusim.sweep({"m": list(range(1, 200))}, arch="t4", n=64, k=64, detail="bound", jobs=2)\n',
+        encoding="utf-8",
+    )
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, env=environment(), cwd=tmp_path, check=False
+    )
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert 'put the part that predicts with several jobs below  if __name__ == "__main__":' in last
+    assert "bootstrapping" not in done.stderr  # Python's own page, from each worker

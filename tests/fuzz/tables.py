@@ -56,6 +56,10 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 SHAPE = ("-m", "64", "-n", "128", "-k", "256")
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "aiconfigurator": (),
+    "csv": (
+        *("--dtype", "bf16", "--method", "stream", "--l2", "warm", "--layout", "tn", "--map"),
+        ",".join(f"{column}={text}" for column, text in importer_samples.OF_TABLE.columns.items()),
+    ),
     "cutlass": ("--gpu", "a100-sxm4-80gb"),
     "deepbench": ("--gpu", "t4"),
     "kineto": (),

@@ -523,6 +523,33 @@ def test_the_file_lies_where_it_was_asked_for(command: RunGpusim, tmp_path: Path
     assert [path.name for path in tmp_path.iterdir()] == ["t.json"]
 
 
+CONVOLUTION = "n_img=2:in_channels=64:height=28:width=28:out_channels=64:filter_h=3:filter_w=3:pad_h=1:pad_w=1"
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        f"conv_fwd:fp16:{CONVOLUTION}:stride_h=1:stride_w=1",
+        "attention_fwd:256x256x64:fp16:heads=4",
+        "softmax:1024x1024:fp32",
+        "gelu:1024x1024:fp16",
+        "gemm:512x512x512:fp16:layout=nn",
+    ],
+)
+def test_every_operator_has_a_timeline(workload: str, command: RunGpusim, tmp_path: Path) -> None:
+    done = command("trace", workload, "--arch", "a100-sxm4-80gb", "-o", "t.json", "--limit", "2000")
+    assert done.returncode == 0, done.stderr
+    trace = Trace((tmp_path / "t.json").read_text(encoding="utf-8"))
+    assert len(trace.complete) > 100
+    assert trace.about["dtype"] in workload
+
+
+def test_a_trace_is_of_one_operator(command: RunGpusim) -> None:
+    assert "give -m, -n and -k, or an operator" in refused(command("trace", "--arch", "t4", "-o", "t.json"))
+    both = ("trace", "softmax:8x8:fp32", "--arch", "t4", "-m", "8", "-o", "t.json")
+    assert "m: given beside softmax:8x8:fp32" in refused(command(*both))
+
+
 def test_a_cut_trace_states_what_was_dropped(command: RunGpusim, tmp_path: Path) -> None:
     done = command(*ASK, "-o", "t.json", "--limit", "300")
     trace = Trace((tmp_path / "t.json").read_text(encoding="utf-8"))

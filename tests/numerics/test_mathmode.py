@@ -19,6 +19,8 @@ from gpusim.numbers.formats import DTYPE_OF_TENSORS
 from gpusim.specs import list_archs, load_spec
 
 V100, T4, A100 = "V100-SXM2-16GB", "T4", "A100-SXM4-40GB"
+TF32_BY_CALL = ("tf32 tensor fp32", "jax-call-reduced")
+TF32_ALWAYS = ("tf32 tensor fp32", "jax-0.4.3-ignores-precision")
 
 
 @cache
@@ -263,6 +265,37 @@ DECIDED = [
         "jax-option-full",
     ),
     # TensorRT
+    ("jax 0.4.3 dot fp32 precision=highest", A100, "fp32 cuda fp32", "jax-call-full"),
+    ("jax 0.11 dot fp32 precision=high jax_default_matmul_precision=float32", A100, *TF32_BY_CALL),
+    ("jax 0.11 dot fp32 precision=BF16_BF16_F32", A100, "bf16 tensor fp32", "jax-call-bf16-algorithm"),
+    ("jax 0.4.1 matmul fp32 jax_default_matmul_precision=float32", "RTX-3090", *TF32_ALWAYS),
+    ("jax 0.4.2 matmul fp32 precision=highest", A100, *TF32_ALWAYS),
+    ("jax 0.4.2 matmul fp32 precision=highest", V100, "fp32 cuda fp32", "tf32-needs-compute-capability-8.0"),
+    (
+        "jax 0.4.2 conv fp32 JAX_DEFAULT_MATMUL_PRECISION=highest",
+        A100,
+        "tf32 tensor fp32",
+        "jax-0.4.3-ignores-environment",
+    ),
+    (
+        "jax 0.4.2 matmul fp32 precision=highest NVIDIA_TF32_OVERRIDE=0",
+        A100,
+        "fp32 cuda fp32",
+        "nvidia-tf32-override-0",
+    ),
+    ("onnxruntime 1.18 matmul fp32", A100, "tf32 tensor fp32", "onnxruntime-tf32-by-default"),
+    ("onnxruntime 1.18 matmul fp32", T4, "fp32 cuda fp32", "tf32-needs-compute-capability-8.0"),
+    ("onnxruntime 1.6 matmul fp32", A100, "fp32 cuda fp32", "tf32-needs-cublas-11"),
+    ("onnxruntime 1.17 attention fp32", A100, "fp32 cuda fp32", "onnxruntime-1.18-batched-gemm"),
+    ("onnxruntime 1.18 attention fp32", A100, "tf32 tensor fp32", "onnxruntime-tf32-by-default"),
+    ("onnxruntime 1.18 gemm fp32 use_tf32=1", A100, "tf32 tensor fp32", "onnxruntime-use-tf32"),
+    ("onnxruntime 1.18 gemm fp32 use_tf32=0", A100, "fp32 cuda fp32", "onnxruntime-gemm-without-tf32"),
+    ("onnxruntime 1.18 conv fp32 use_tf32=0", A100, "fp32 cuda fp32", "onnxruntime-conv-without-tf32"),
+    ("ort 1.18 conv fp32 use_tf32=0 provider=tensorrt", A100, "tf32 tensor fp32", "onnxruntime-tf32-by-default"),
+    ("ort 1.18 conv fp32 provider=tensorrt trt_fp16_enable=1", A100, "fp16 tensor fp32", "onnxruntime-tensorrt-fp16"),
+    ("tensorrt 10.0 conv fp32 fp16=1", A100, "fp16 tensor fp32", "tensorrt-fp16-allowed"),
+    ("tensorrt 10.0 conv fp32 bf16=1", A100, "bf16 tensor fp32", "tensorrt-bf16-allowed"),
+    ("tensorrt 10.0 matmul fp32 fp16=1 stronglyTyped=1", A100, "tf32 tensor fp32", "tensorrt-tf32-by-default"),
     ("tensorrt 8.5 conv fp32", A100, "tf32 tensor fp32", "tensorrt-tf32-by-default"),
     ("tensorrt 8.5 conv fp32 BuilderFlag.TF32=true", A100, "tf32 tensor fp32", "tensorrt-tf32-allowed"),
     ("tensorrt 8.5 conv fp32 BuilderFlag.TF32=false", A100, "fp32 cuda fp32", "tensorrt-tf32-cleared"),
@@ -344,6 +377,10 @@ NOTED = [
     ("tf 1.14 matmul fp32 enable_mixed_precision_graph_rewrite=1", V100, "tensorflow-graph-rewrite-loss-scaling"),
     ("jax 0.11 dot fp32 NVIDIA_TF32_OVERRIDE=0", A100, "jax-own-kernels"),
     ("tensorrt 8.5 conv int8", A100, "tensorrt-builder-chooses"),
+    ("tensorrt 11.0 matmul fp32", A100, "tensorrt-tf32-not-required"),
+    ("pytorch 2.1 conv2d fp32", A100, "cudnn-tf32-not-required"),
+    ("ort 1.18 conv fp32 provider=tensorrt", A100, "onnxruntime-tensorrt-chooses"),
+    ("ort 1.18 conv fp32 provider=tensorrt use_tf32=0", A100, "onnxruntime-tensorrt-ignores-use-tf32"),
     ("pytorch 1.11 mm fp32 NVIDIA_TF32_OVERRIDE=1", A100, "nvidia-tf32-override-1-idle"),
     ("pytorch 1.11 mm fp32", A100, "tf32-is-no-storage"),
     ("pytorch 2.16 mm fp32", A100, "newer-than-the-rules"),
@@ -412,6 +449,8 @@ REFUSED = [
     ("pytorch 2.1 mm fp32 autocast=fp16 torch.autocast=bf16", A100, "torch.autocast is set twice"),
     ("pytorch 2.1 mm fp32 NVIDIA_TF32_OVERIDE=0", A100, "nearest: NVIDIA_TF32_OVERRIDE"),
     ("tf 2.3 matmul fp32 enable_tensor_float_32_execution=0", A100, "tensorflow >=2.4 has"),
+    ("tensorrt 11.0 matmul fp32 fp16=1", A100, "tensorrt <11 has BuilderFlag.FP16, 11.0 does not"),
+    ("onnxruntime 1.17 matmul fp32 use_tf32=0", A100, "onnxruntime >=1.18 has use_tf32, 1.17 does not"),
 ]
 
 
@@ -461,6 +500,22 @@ def test_what_cannot_be_resolved_is_refused_in_one_line_with_a_remedy(operation:
 )
 def test_settings_that_agree_or_concern_something_else_do_not_contradict(operation: str, fires: bool) -> None:
     assert bool(ask(operation, A100).conflicts) == fires
+
+
+@pytest.mark.parametrize(
+    ("operation", "board", "use"),
+    [
+        ("pytorch 2.1 conv2d fp32", A100, "allowed"),  # cuDNN chooses
+        ("pytorch 2.1 lstm fp32", A100, "allowed"),
+        ("pytorch 2.1 conv2d fp32", V100, "decided"),
+        ("pytorch 2.1 conv2d fp32 cudnn.allow_tf32=false", A100, "decided"),
+        ("pytorch 2.1 mm fp32 matmul.allow_tf32=true", A100, "decided"),
+        ("tensorrt 10.0 matmul fp32", A100, "allowed"),
+        ("tensorrt 10.0 matmul fp16 stronglyTyped=1", A100, "decided"),
+    ],
+)
+def test_what_a_library_may_use_is_not_what_it_uses(operation: str, board: str, use: str) -> None:
+    assert ask(operation, board).use == use
 
 
 def test_a_contradiction_that_the_gpu_settles_is_reported_with_the_path() -> None:

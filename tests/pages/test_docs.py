@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY
+from conftest import REPOSITORY, environment
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.host.host import Host
@@ -78,3 +81,20 @@ def test_python_examples_run(
 def test_examples_for_other_systems_are_python(page: Path) -> None:
     for example in re.findall(r"```py\n(.*?)```", text_of(page), re.DOTALL):
         assert compile(example, page.name, "exec")
+
+
+def test_the_block_that_adds_a_gpu_works_when_pasted(tmp_path: Path) -> None:
+    section = text_of(REPOSITORY / "README.md").split("## Add a GPU\n")[1].split("\n## ")[0]
+    (block,) = re.findall(r"^```sh\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    program = tmp_path / "bin" / "gpusim"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gpusim "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+    command = ["/bin/sh", "-e", "-c", block]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment() | {"PATH": path}, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "my-gpu.yaml: fine: my-gpu" in done.stdout
+    assert "on my-gpu" in done.stdout

@@ -17,11 +17,15 @@ from gpusim.files.yamlfile import SpecError, read_yaml
 from gpusim.hardware.gpu import NO_LIMIT, Gpu
 from gpusim.host.host import Host
 from gpusim.library.library import HeuristicBias, LibraryRecord, SplitKSearch
+from gpusim.numbers.formats import Dtype
+from gpusim.prediction.options import Options
+from gpusim.prediction.predict import predict
 from gpusim.record import Record
 from gpusim.specs import UnknownGpuError, implausibilities, list_archs, load_spec, registry, with_overrides
 from gpusim.specs.document import json_schema
 from gpusim.specs.sourced import KINDS, Sourced
 from gpusim.specs.writing import file_text
+from gpusim.workloads.gemm import Gemm
 
 Writer = Callable[..., Path]
 
@@ -547,10 +551,35 @@ def test_all_contradictions_are_reported(board: Writer) -> None:
     path = board(f"l2:\n  far_latency_cycles: {leaf(1)}\npower:\n  coolant_c: {leaf(99.0)}\n")
     with pytest.raises(SpecError) as raised:
         load_spec(path)
-    assert [line.split(": ")[1] for line in raised.value.problems] == [
-        "l2.far_latency_cycles",
-        "power.limit_temperature_c",
+    assert [line.split(": ")[:3] for line in raised.value.problems] == [
+        [f"{path}:5", "l2.far_latency_cycles", "1 is below the near latency 200; swap them"],
+        [f"{path}:7", "power.coolant_c", "power.limit_temperature_c"],
     ]
+
+
+def test_a_contradiction_with_a_base_stands_at_the_line_of_the_spec_that_extends_it(board: Writer) -> None:
+    path = board(f"clock:\n  base_mhz: {leaf(1900.0)}\n", head="name: Mine\nextends: rtx_3090\n")
+    assert_fails(path, 4, r"clock\.base_mhz: clock\.boost_mhz: min 210 <= base 1900 <= boost 1695 .* does not hold; .*")
+
+
+def test_peaks_that_a_base_states_of_its_board_bind_no_board_with_other_rates(board: Writer) -> None:
+    head = "name: Mine\nextends: rtx_3090\n"
+    assert load_spec(board(f"sm:\n  count: {leaf(84)}\n", head=head)).gpu.sm.count == 84
+    path = board(f"sm:\n  count: {leaf(84)}\nstated_peaks:\n  ffma: {leaf(35.6)}\n", head=head)
+    assert_fails(path, 6, r"stated_peaks\.ffma: stated 35\.6 TFLOP/s, but the spec gives 36\.45; correct this, .*")
+
+
+def test_a_board_unlike_the_measured_ones_is_reported(board: Writer, caplog: pytest.LogCaptureFixture) -> None:
+    head = "name: Small\nextends: rtx_3090\n"
+    load_spec(board(f"sm:\n  count: {leaf(84)}\n", head=head))
+    assert not caplog.messages
+    system = load_spec(board(f"power:\n  board_limit_w: {leaf(100.0)}\n", head=head)).system
+    (message,) = caplog.messages
+    assert message.startswith(
+        "Small is unlike the measured boards of its architecture (A40, RTX-3090): 1.22 W of power"
+    )
+    (note,) = predict(system, Gemm(4096, 4096, 4096, Dtype.FP16), Options()).notes
+    assert re.match(r"the 100 W limit holds the clock at \d+ MHz, below the base clock of 1395 MHz, and no run", note)
 
 
 def test_a_boost_clock_is_not_raised_above_what_the_board_runs_at() -> None:

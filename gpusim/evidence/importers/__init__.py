@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from gpusim.evidence.fields import MeasuredError
 from gpusim.evidence.importers import (
     aiconfigurator,
     cutlass,
@@ -18,14 +19,17 @@ from gpusim.evidence.importers import (
     ncu,
     neusight,
     nsys,
+    table,
     traces,
 )
+from gpusim.evidence.importers.recognised import recognised
 from gpusim.evidence.importers.rows import Import, ImportOptions, SourceError
 
 __all__ = ["KINDS", "Import", "ImportOptions", "SourceError", "import_file"]
 
 KINDS: Mapping[str, Callable[[Path, ImportOptions], Import]] = {
     "aiconfigurator": aiconfigurator.read,
+    "csv": table.read,
     "cutlass": cutlass.read,
     "deepbench": deepbench.read,
     "kineto": kineto.read,
@@ -43,7 +47,12 @@ def import_file(kind: str, path: Path, options: ImportOptions) -> Import:
     Raises:
         MeasuredError: the file is malformed, lacks what an option then must say, or holds no operator.
     """
-    found = KINDS[kind](path, options)
+    try:
+        found = KINDS[kind](path, options)
+    except MeasuredError as error:
+        if known := recognised(path, kind):
+            raise SourceError(known) from error
+        raise
     if not found.rows:
         reasons = ", ".join(f"{count} x {reason}" for reason, count in found.skipped.most_common())
         raise SourceError(f"{path}: no operator to import{': ' + reasons if reasons else ''}; is it a {kind} file?")

@@ -16,7 +16,7 @@ from typing import Any
 
 from gpusim.errors import excerpt
 from gpusim.evidence.fields import MAX_ROWS, Fields, csv_fields, header_with, read_text
-from gpusim.evidence.importers.rows import Import, ImportOptions, Operation, SourceError, Timing
+from gpusim.evidence.importers.rows import Import, ImportOptions, Operation, SourceError, Timing, stated_us
 from gpusim.files.inputs import regular_size_bytes
 from gpusim.numbers.formats import Dtype
 from gpusim.units import MIB
@@ -47,9 +47,13 @@ def read(path: Path, options: ImportOptions) -> Import:
     for line, fields in _fields(path):
         kind, dtype = fields.get("op_name") or "gemm", fields.get("gemm_dtype")
         if kind != "gemm":
-            found.skip(f"operator {excerpt(kind)} is not a matrix multiplication")
+            found.skip(
+                f"operator {excerpt(kind)} is not a matrix multiplication", time_us=stated_us(fields, "latency", "ms")
+            )
         elif dtype not in TYPES:
-            found.skip(f"type {excerpt(dtype) or 'empty'} is outside the schema")
+            found.skip(
+                f"type {excerpt(dtype) or 'empty'} is outside the schema", time_us=stated_us(fields, "latency", "ms")
+            )
         else:
             _add(found, line, fields, TYPES[dtype])
     return found

@@ -34,6 +34,8 @@ _NARROW = _any_of(name for name, dtype in DTYPE_IN_KERNEL_NAME.items() if dtype.
 """Inputs that the name of a Tensor Core kernel states beside its instruction."""
 _LETTERS = "".join(DTYPE_OF_BLAS)
 
+NO_PRODUCT = "kernel whose name is not that of a matrix multiplication"
+"""Why a kernel makes no row."""
 LONGEST_NAME = 8192
 """Characters of a name that are parsed: CUTLASS templates have some 2,000."""
 
@@ -48,7 +50,7 @@ _CUTLASS_3 = re.compile(
     r"cutlass3x_sm\d+_\w*?(?P<tf32>tf32)?gemm_(?P<element>[a-z]+\d(?:\d*|m\d))_[a-z\d]+_(?P<accumulator>f64|f32|f16|s32)_"
 )
 _CORE = re.compile(
-    rf"(?:(?P<before>{_NARROW})_)?(?P<letter>[{_LETTERS}])\d{{3,6}}(?P<tf32>tf32)?(?:sp)?gemm"
+    rf"(?:(?P<before>{_NARROW})_)?(?P<letter>[{_LETTERS}])\d{{3,6}}(?P<converts_to>tf32|bf16|f16)?(?:sp)?gemm"
     rf"(?:_(?P<after>{_NARROW}))?(?![a-z\d])"
 )
 _BLAS = re.compile(rf"(?<![a-z\d])(?P<letter>[{_LETTERS}])gemm(?:_(?P<element>{_NARROW})_)?")
@@ -65,7 +67,7 @@ _FEW_COLUMNS = re.compile(
 _PERSISTENT = re.compile(r"nvjet|cutlass3x|sm(?:9|1\d)\d|stream_?k")
 _RING = re.compile(r"_(?P<tile_k>\d+)x(?P<stages>\d+)(?=_|>|$)")
 _SLICES = re.compile(r"_sliced1x(\d+)(?=_|$)")
-_INSTRUCTION = re.compile(rf"[{_LETTERS}](\d{{3,6}})(?:tf32)?(?:sp)?gemm")
+_INSTRUCTION = re.compile(rf"[{_LETTERS}](\d{{3,6}})(?:tf32|bf16|f16)?(?:sp)?gemm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,8 @@ class ProductKernel:
     """Warps that share a tile's k."""
     persistent: bool = False
     """CTAs may go from tile to tile: a grid does not tell how many there are."""
+    converts_to: Dtype | None = None
+    """Type that each warp converts its FP32 operands to, between shared memory and the instruction."""
 
     def covers(self, grid: tuple[int, int, int], results: int) -> bool:
         """Whether a grid has tiles for so many results, as far as the name tells.
@@ -136,6 +140,7 @@ def product_kernel(name: str) -> ProductKernel | None:
     layout, tile = _LAYOUT.search(text), _TILE.search(text)
     ring = tile if tile and tile["tile_k"] else _RING.search(text, tile.end()) if tile else None
     core, slices = _INSTRUCTION.search(text), _SLICES.search(text)
+    converted = None if _XMMA.search(text) or _CUTLASS_3.search(text) else _CORE.search(text)
     return ProductKernel(
         dtype,
         accumulate,
@@ -147,7 +152,18 @@ def product_kernel(name: str) -> ProductKernel | None:
         int(ring["stages"]) if ring and ring["stages"] else None,
         int(slices[1]) if slices else 1,
         _PERSISTENT.search(text) is not None,
+        DTYPE_IN_KERNEL_NAME[converted["converts_to"]] if converted and converted["converts_to"] else None,
     )
+
+
+def converting(fact: ProductKernel) -> str:
+    """Why a kernel that converts on the way makes no row.
+
+    >>> converting(product_kernel("cutlass_tensorop_s1688f16gemm_256x128_16x3_nn_align4"))
+    'CUTLASS kernel that converts FP32 operands to FP16 on the way, which is not modelled'
+    """
+    name = fact.converts_to.value.upper() if fact.converts_to else "another type"
+    return f"CUTLASS kernel that converts FP32 operands to {name} on the way, which is not modelled"
 
 
 @lru_cache(maxsize=4096)
@@ -195,8 +211,8 @@ def _core_types(found: re.Match[str]) -> tuple[Dtype, str]:
     """
     dtype, accumulate = _of_letter(found["letter"])
     element = found["after"] or found["before"]
-    if found["tf32"]:
-        return DTYPE_IN_KERNEL_NAME[found["tf32"]], accumulate
+    if found["converts_to"]:
+        return DTYPE_IN_KERNEL_NAME[found["converts_to"]], accumulate
     if element:
         return DTYPE_IN_KERNEL_NAME[element], accumulate
     return dtype.on_tensor_cores, accumulate

@@ -19,6 +19,7 @@ from typing import Any
 
 from gpusim.cuda_version import CudaVersion
 from gpusim.errors import excerpt
+from gpusim.evidence.importers.devices import Device
 from gpusim.evidence.importers.nesting import parents
 from gpusim.evidence.importers.rows import Import, ImportOptions, RecordedKernel, SourceError, Timing
 from gpusim.evidence.importers.torch_ops import COPIES, KNOWN, Call, add_call, shapes_of
@@ -105,15 +106,18 @@ def read(path: Path, options: ImportOptions) -> Import:
         if operator is not None:
             launched[operator].append(kernel)
         else:
-            found.skip(_reason(launcher, above))
+            found.skip(_reason(launcher, above), time_us=kernel_of(path, kernel).time_us)
     devices = _devices(document)
+    found.devices.update({device.name: device for device in devices.values()})
     error_us = WHOLE_US_ERROR_US if all(number_of(path, one, "dur") % 1 == 0 for one in kernels) else None
     around = {outer for operator in launched for outer in _around(operator, above)}
     for operator in sorted(around & launched.keys(), key=lambda event: event.index):
-        found.skip(f"kernel of {operator.name} beside another operator within it", len(launched.pop(operator)))
+        beside = launched.pop(operator)
+        time_us = sum(kernel_of(path, kernel).time_us for kernel in beside)
+        found.skip(f"kernel of {operator.name} beside another operator within it", len(beside), time_us)
     for operator in sorted(launched, key=lambda event: event.index):
         where = f"{path}: traceEvents[{operator.index}]"
-        device = devices.get(launched[operator][0].key("device"), "")
+        device = devices.get(launched[operator][0].key("device"), Device("")).name
         made = [kernel_of(path, kernel) for kernel in launched[operator]]
         of_call = replace(timing, timer_us=len(made) * error_us if error_us else None)
         add_call(found, where, operator.index, _call(operator, above), made, device, of_call)
@@ -250,11 +254,11 @@ def _extent(value: Any) -> tuple[int, int, int] | None:
     return None
 
 
-def _devices(document: Mapping[str, Any]) -> dict[int | str | None, str]:
-    """Names of the GPUs by number."""
+def _devices(document: Mapping[str, Any]) -> dict[int | str | None, Device]:
+    """The GPUs by number."""
     properties = document.get("deviceProperties")
     return {
-        device["id"]: device["name"]
+        device["id"]: Device.of_properties(device)
         for device in (properties if isinstance(properties, list) else ())
         if isinstance(device, dict) and isinstance(device.get("id"), int) and isinstance(device.get("name"), str)
     }

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpusim.evidence.fields import csv_fields, header_with, read_text
-from gpusim.evidence.importers.kernel_names import ProductKernel, is_reduction, product_kernel
+from gpusim.evidence.importers.kernel_names import NO_PRODUCT, ProductKernel, converting, is_reduction, product_kernel
 from gpusim.evidence.importers.rows import Import, Operation, RecordedKernel, SourceError
 from gpusim.workloads.gemm import GEMM_OPS, LAYOUTS
 
@@ -28,6 +28,8 @@ class RecordedLaunch:
     line: int
     kernel: RecordedKernel
     device: str
+    count: int = 1
+    """Launches of it, whose median the kernel has."""
 
 
 def add_launches(found: Import, launches: Sequence[RecordedLaunch]) -> None:
@@ -40,13 +42,15 @@ def add_launches(found: Import, launches: Sequence[RecordedLaunch]) -> None:
     follows = False
     for launch in launches:
         fact = product_kernel(launch.kernel.name)
-        if fact is not None:
+        if fact is not None and fact.converts_to:
+            found.skip(converting(fact), launch.count, launch.count * launch.kernel.time_us)
+        elif fact is not None:
             products.append((launch, fact))
         elif follows and is_reduction(launch.kernel.name):
             product, of_name = products[-1]
             products[-1] = (replace(product, kernel=joined((product.kernel, launch.kernel), product.kernel)), of_name)
         else:
-            found.skip("kernel whose name is not that of a matrix multiplication")
+            found.skip(NO_PRODUCT, launch.count, launch.count * launch.kernel.time_us)
         follows = fact is not None
     for (launch, fact), stated in zip(products, _stated(found, len(products)), strict=True):
         dtype = stated.dtype or fact.dtype
@@ -64,6 +68,7 @@ def add_launches(found: Import, launches: Sequence[RecordedLaunch]) -> None:
         )
         kernel = replace(launch.kernel, tile=fact.tile)
         found.add(launch.where, launch.line, operation, kernel.time_us, device=launch.device, kernel=kernel)
+        found.repeated_us += (launch.count - 1) * kernel.time_us
 
 
 def joined(kernels: Sequence[RecordedKernel], main: RecordedKernel) -> RecordedKernel:

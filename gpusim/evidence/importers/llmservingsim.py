@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from gpusim.errors import excerpt
 from gpusim.evidence.fields import Fields, csv_fields, header_with, read_text
-from gpusim.evidence.importers.rows import Import, ImportOptions, Operation, SourceError, Timing
+from gpusim.evidence.importers.rows import Import, ImportOptions, Operation, SourceError, Timing, stated_us
 
 REQUIRED = ("layer_name", "input", "latency(ns)")
 
@@ -65,7 +65,10 @@ def read(path: Path, options: ImportOptions) -> Import:
     for line, fields in lines:
         layer = fields.get("layer_name")
         if layer not in LAYERS:
-            found.skip(f"layer {excerpt(layer) or 'empty'} is not a single matrix multiplication")
+            found.skip(
+                f"layer {excerpt(layer) or 'empty'} is not a single matrix multiplication",
+                time_us=stated_us(fields, "latency(ns)", "ns"),
+            )
         elif fields.get("latency(ns)") == "0":
             found.skip("latency 0")
         else:

@@ -13,7 +13,7 @@ from gpusim.cuda_version import CudaVersion
 from gpusim.errors import excerpt
 from gpusim.evidence.fields import Fields, csv_fields, header_with, read_text
 from gpusim.evidence.importers.kernel_names import product_kernel
-from gpusim.evidence.importers.rows import Import, ImportOptions, Operation, RecordedKernel, Timing
+from gpusim.evidence.importers.rows import Import, ImportOptions, Operation, RecordedKernel, Timing, stated_us
 from gpusim.numbers.formats import Dtype
 from gpusim.workloads.convolution import ConvolutionShape
 from gpusim.workloads.functions import SCHEMA_FUNCTIONS
@@ -39,7 +39,9 @@ def read(path: Path, options: ImportOptions) -> Import:
         elif op == "conv":
             _add_convolution(found, line, fields)
         else:
-            found.skip(f"operator {excerpt(op) or 'empty'} is outside the schema")
+            found.skip(
+                f"operator {excerpt(op) or 'empty'} is outside the schema", time_us=stated_us(fields, "Latency", "ms")
+            )
     return found
 
 

@@ -1,4 +1,4 @@
-"""Nsight Systems: ``nsys export --type sqlite report.nsys-rep`` gives ``report.sqlite``.
+"""Nsight Systems: ``nsys export --type sqlite report.nsys-rep`` gives ``report.sqlite``; ``nsys stats`` gives tables.
 
 Kernels carry no shapes. Where PyTorch pushed NVTX ranges with them (``torch.autograd.profiler.emit_nvtx(
 record_shapes=True)`` or ``nsys profile --pytorch=autograd-shapes-nvtx``), a kernel belongs to the innermost range
@@ -22,8 +22,10 @@ from typing import Any
 from urllib.parse import quote
 
 from gpusim.errors import excerpt
+from gpusim.evidence.importers.devices import Device
 from gpusim.evidence.importers.launches import RecordedLaunch, add_launches
 from gpusim.evidence.importers.nesting import parents
+from gpusim.evidence.importers.nsys_stats import launches_of_table, stats_table
 from gpusim.evidence.importers.rows import Import, ImportOptions, RecordedKernel, SourceError, Timing
 from gpusim.evidence.importers.torch_ops import KNOWN, Call, add_call, shapes_of
 from gpusim.files.inputs import regular_size_bytes
@@ -33,6 +35,15 @@ KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 CUDA_CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
 RANGES = "NVTX_EVENTS"
 DEVICES = "TARGET_INFO_GPU"
+FACTS = {
+    "name": "name",
+    "computeMajor": "computeMajor",
+    "computeMinor": "computeMinor",
+    "smCount": "numSms",
+    "totalMemory": "totalGlobalMem",
+    "threadsPerWarp": "warpSize",
+}
+"""Columns that describe a GPU, and what CUDA's device properties call them."""
 MOST_SECONDS = 120.0
 """For the queries of a report; a million kernels take some ten seconds."""
 STEPS_BETWEEN_CHECKS = 100_000
@@ -67,10 +78,14 @@ def read(path: Path, options: ImportOptions) -> Import:
         regular_size_bytes(path)
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror or error}; check the path") from None
+    if table := stats_table(path):
+        add_launches(found, launches_of_table(found, table))
+        return found
     try:
         with _opened(path) as database:
             launches = _launches(path, database)
             ranges = _ranges_of_kernels(path, database)
+            found.devices.update({one.name: one for one in _devices(path, database)})
     except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:  # names in a damaged schema are bytes
         raise SourceError(f"{path}: {error}; export the report with nsys export --type sqlite") from None
     by_range: dict[_Span, list[RecordedLaunch]] = defaultdict(list)
@@ -84,8 +99,8 @@ def read(path: Path, options: ImportOptions) -> Import:
     for span in sorted(by_range, key=lambda one: one.start):
         _add_range(found, span, by_range[span])
     if by_range and not _has_shapes(options):
-        for _ in without:
-            found.skip("kernel that no range with shapes launched")
+        for launch in without:
+            found.skip("kernel that no range with shapes launched", time_us=launch.kernel.time_us)
     else:
         add_launches(found, without)
     return found
@@ -103,6 +118,16 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
         until = time.monotonic() + MOST_SECONDS
         database.set_progress_handler(lambda: time.monotonic() > until, STEPS_BETWEEN_CHECKS)
         yield database
+
+
+def _devices(path: Path, database: sqlite3.Connection) -> list[Device]:
+    """The GPUs, as far as the version of the export describes them."""
+    available = _columns(database, DEVICES)
+    columns = [name for name in FACTS if name in available]
+    if "name" not in columns:
+        return []
+    rows = (dict(zip(columns, values, strict=True)) for values in _select(path, database, DEVICES, columns))
+    return [Device.of_properties({FACTS[name]: value for name, value in row.items()}) for row in rows]
 
 
 def _has_shapes(options: ImportOptions) -> bool:

@@ -7,14 +7,16 @@ name.
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpusim.cuda_version import CudaVersion
 from gpusim.evidence.boards import gpu_of_device
-from gpusim.evidence.fields import TIMES_US, MeasuredError
+from gpusim.evidence.fields import TIMES_US, Fields, MeasuredError
+from gpusim.evidence.importers.devices import Device, without_spec
 from gpusim.evidence.measured import MAX_NAME_CHARACTERS, MeasuredRow
 from gpusim.numbers.formats import Dtype
 from gpusim.units import LARGEST_SIZE
@@ -52,6 +54,10 @@ class ImportOptions:
     """CSV of such shapes, one a launch."""
     model_config: Path | None = None
     """``config.json`` of the model whose layers were timed."""
+    decimal: str = ""
+    """``point`` or ``comma``: what separates decimals in a listing that is printed by locale."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Columns of the schema, and what each is in the columns of the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +95,14 @@ class RecordedKernel:
 NO_KERNEL = RecordedKernel("", 0.0)
 
 
+def stated_us(fields: Fields, column: str, unit: str = "us") -> float:
+    """The time in a line that makes no row [us]; zero where it states none."""
+    try:
+        return fields.time_us(column, unit)
+    except MeasuredError:
+        return 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Timing:
     """How a program times its runs, according to its code and documentation: columns of the measured schema."""
@@ -111,10 +125,39 @@ class Import:
     """How files of this kind are timed; options replace its values."""
     rows: list[MeasuredRow] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
+    skipped_us: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Time that was skipped by reason, where the file states one."""
+    repeated_us: float = 0.0
+    """Time of launches beside the one of each row that a summary states."""
+    devices: dict[str, Device] = field(default_factory=dict)
+    """What the file says of the GPUs that it names, by name."""
 
-    def skip(self, reason: str, count: int = 1) -> None:
-        """Count what makes no row of the schema: lines of a table, kernels of a trace."""
+    def skip(self, reason: str, count: int = 1, time_us: float = 0.0) -> None:
+        """Count what makes no row of the schema: lines of a table, kernels of a trace.
+
+        Args:
+            time_us: time of all of them together; zero where none was measured.
+        """
         self.skipped[reason] += count
+        self.skipped_us[reason] += time_us
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know of the rows: GPUs among theirs that no spec describes, a sentence each."""
+        by_id = {gpu_of_device(name): device for name, device in self.devices.items() if name}
+        gpus = dict.fromkeys(row.gpu for row in self.rows)
+        notes = [without_spec(gpu, by_id.get(gpu, Device(gpu))) for gpu in gpus]
+        return [note for note in notes if note]
+
+    @property
+    def used_us(self) -> float:
+        """Time of the rows, and of the launches that they stand for."""
+        return math.fsum(row.time_us for row in self.rows) + self.repeated_us
+
+    @property
+    def total_us(self) -> float:
+        """Time of the rows and of what was skipped."""
+        return self.used_us + math.fsum(self.skipped_us.values())
 
     def add(
         self,

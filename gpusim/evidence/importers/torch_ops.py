@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpusim.errors import excerpt
-from gpusim.evidence.importers.kernel_names import product_kernel
+from gpusim.evidence.importers.kernel_names import converting, product_kernel
 from gpusim.evidence.importers.rows import Import, Operation, RecordedKernel, Timing
 from gpusim.numbers.formats import DTYPE_IN_TRACE, Dtype
 from gpusim.units import LARGEST_SIZE
@@ -83,20 +83,23 @@ def add_call(
     An extra column ``kernels`` has their number: split-K adds a reduction, a convolution transforms of its operands.
     """
     operation = _operation(call)
+    time_us = math.fsum(kernel.time_us for kernel in kernels)
     if isinstance(operation, str):
-        found.skip(operation, len(kernels))
+        found.skip(operation, len(kernels), time_us)
         return
     stated = next(iter(call.types[PRODUCTS.get(call.name, 0) :]), "")
     if operation.dtype is None and stated:
-        found.skip(f"{operation.op} of type {excerpt(stated)}, outside the schema", len(kernels))
+        found.skip(f"{operation.op} of type {excerpt(stated)}, outside the schema", len(kernels), time_us)
         return
-    time_us = math.fsum(kernel.time_us for kernel in kernels)
     if not time_us:
         found.skip("operator of no length: the trace has whole microseconds", len(kernels))
         return
     names = [product_kernel(kernel.name) for kernel in kernels]
     index = max(range(len(kernels)), key=lambda one: (names[one] is not None, kernels[one].time_us))
     fact = names[index]
+    if fact and fact.converts_to:
+        found.skip(converting(fact), len(kernels), time_us)
+        return
     dtype = operation.dtype or (fact.dtype if fact else None)
     if fact and dtype and fact.dtype is dtype.on_tensor_cores:
         dtype = fact.dtype

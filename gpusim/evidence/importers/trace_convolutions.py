@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from gpusim.errors import excerpt
 from gpusim.evidence.fields import Fields
-from gpusim.evidence.importers.rows import Import, Operation, RecordedKernel, Timing
+from gpusim.evidence.importers.rows import Import, Operation, RecordedKernel, Timing, stated_us
 from gpusim.numbers.formats import DTYPE_IN_KERNEL_NAME, Dtype
 from gpusim.workloads.convolution import ConvolutionShape
 
@@ -59,14 +59,17 @@ class Launches:
         if number == 0:
             self._lines = []
         if of is None or number != len(self._lines):
-            found.skip("kernel of a convolution whose other kernels are not listed")
+            found.skip(
+                "kernel of a convolution whose other kernels are not listed", time_us=stated_us(fields, "time_us")
+            )
             return
         self._lines.append((line, fields))
         if len(self._lines) == of:
             calls, self._lines = self._lines, []
             parts = _parts(fields.get("op"), calls)
             if not parts:
-                found.skip("gradients of a convolution whose kernels do not tell them apart")
+                total_us = sum(stated_us(one, "time_us") for _, one in calls)
+                found.skip("gradients of a convolution whose kernels do not tell them apart", time_us=total_us)
             for op, part in parts:
                 _add(found, timing, disturbed, op, part)
 
@@ -86,17 +89,18 @@ def _parts(op: str, calls: Sequence[tuple[int, Fields]]) -> list[tuple[str, Sequ
 
 def _add(found: Import, timing: Timing, disturbed: float, op: str, calls: Sequence[tuple[int, Fields]]) -> None:
     line, first = calls[0]
+    total_us = sum(stated_us(fields, "time_us") for _, fields in calls)
     if not all(first.get(name) for name in (*SIZES, *PAIRS)):
-        found.skip("convolution whose sizes are not all stated")
+        found.skip("convolution whose sizes are not all stated", time_us=total_us)
         return
     times_us = [fields.time_us("time_us") for _, fields in calls]
     shortest_us = sum(fields.time_us("time_min_us" if fields.get("time_min_us") else "time_us") for _, fields in calls)
     if sum(times_us) >= disturbed * shortest_us:
-        found.skip(f"launch that others disturbed: median {disturbed:g} times the shortest, or more")
+        found.skip(f"launch that others disturbed: median {disturbed:g} times the shortest, or more", time_us=total_us)
         return
     stride, pad, dilation = (_pair(first, name) for name in PAIRS)
     if dilation != (1, 1):
-        found.skip("dilated convolution")
+        found.skip("dilated convolution", time_us=total_us)
         return
     images, channels, height, width, filters, filter_h, filter_w = (first.number(name) for name in SIZES)
     groups = first.number("groups") if first.get("groups") else 1

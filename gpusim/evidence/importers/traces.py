@@ -14,8 +14,8 @@ from pathlib import Path
 
 from gpusim.errors import excerpt
 from gpusim.evidence.fields import Fields, csv_fields, header_with, read_text
-from gpusim.evidence.importers.kernel_names import is_reduction, product_kernel
-from gpusim.evidence.importers.rows import Import, ImportOptions, Operation, RecordedKernel, Timing
+from gpusim.evidence.importers.kernel_names import NO_PRODUCT, converting, is_reduction, product_kernel
+from gpusim.evidence.importers.rows import Import, ImportOptions, Operation, RecordedKernel, Timing, stated_us
 from gpusim.evidence.importers.trace_convolutions import Launches, is_convolution
 from gpusim.evidence.measured import cuda_of
 from gpusim.numbers.formats import DTYPE_IN_KERNEL_NAME
@@ -46,7 +46,10 @@ def read(path: Path, options: ImportOptions) -> Import:
         if is_convolution(op):
             convolution.take(found, timing_of(fields), DISTURBED, line, fields)
         elif op not in PRODUCTS:
-            found.skip(f"operator {excerpt(op) or 'empty'} is neither a GEMM nor a convolution")
+            found.skip(
+                f"operator {excerpt(op) or 'empty'} is neither a GEMM nor a convolution",
+                time_us=stated_us(fields, "time_us"),
+            )
         elif of == product and is_reduction(fields.get("kernel")):
             row = found.rows[-1]
             found.rows[-1] = replace(row, time_us=row.time_us + fields.time_us("time_us"))
@@ -61,12 +64,15 @@ def _add(found: Import, line: int, fields: Fields, op: str) -> bool:
     name = fields.get("kernel")
     fact = product_kernel(name)
     if fact is None:
-        found.skip("kernel whose name is not that of a matrix multiplication")
+        found.skip(NO_PRODUCT, time_us=stated_us(fields, "time_us"))
+        return False
+    if fact.converts_to:
+        found.skip(converting(fact), time_us=stated_us(fields, "time_us"))
         return False
     time_us = fields.time_us("time_us")
     shortest_us = fields.time_us("time_min_us") if fields.get("time_min_us") else time_us
     if time_us >= DISTURBED * shortest_us:
-        found.skip(f"launch that others disturbed: median {DISTURBED:g} times the shortest, or more")
+        found.skip(f"launch that others disturbed: median {DISTURBED:g} times the shortest, or more", time_us=time_us)
         return False
     stated = fields.one_of("dtype", tuple(DTYPE_IN_KERNEL_NAME), unknown=("",))
     dtype = DTYPE_IN_KERNEL_NAME[stated] if stated else fact.dtype
@@ -75,7 +81,7 @@ def _add(found: Import, line: int, fields: Fields, op: str) -> bool:
     batch, m, n, k = (fields.number(size) for size in ("batch", "m", "n", "k"))
     grid = _extent(fields, "grid")
     if grid and not fact.covers(grid, batch * m * n):
-        found.skip("launch whose tiles do not cover the GEMM: of another operator, or of a part of it")
+        found.skip("launch whose tiles do not cover the GEMM: of another operator, or of a part of it", time_us=time_us)
         return False
     layout = fields.one_of("layout", LAYOUTS, unknown=("",)) or fact.layout
     operation = Operation(op, (batch, m, n, k), dtype, layout, fact.accumulate, fact.sparsity)

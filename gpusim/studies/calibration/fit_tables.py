@@ -34,7 +34,11 @@ def library_tables(report: Mapping[str, Any]) -> list[TextTable]:
     headings = ("table", "GPU", "type", ">timed", ">MAPE %", ">recorded", ">log-loss", ">same kernel %")
     tables = [
         _bias_table(report["bias"], f" {report['library']}"),
-        TextTable("Rows by fits without their shapes, each library with weights of its own too", headings, tuple(rows)),
+        TextTable(
+            "Rows in cross-validation by shape, with shared weights and with weights of each library",
+            headings,
+            tuple(rows),
+        ),
     ]
     return [*tables, _left_out_table(report)] if report["left_out"] else tables
 
@@ -84,7 +88,7 @@ def _error_table(report: Mapping[str, Any]) -> TextTable:
         "table", "GPU", "type", "op", ">rows", ">MAPE % before", ">median %", ">MAPE % after", ">median %",
         ">MAPE % held out", ">median %",
     )  # fmt: skip
-    return TextTable("Errors, kernels chosen as a prediction would", headings, tuple(rows))
+    return TextTable("Errors with the kernels that a prediction selects", headings, tuple(rows))
 
 
 def _without_table(report: Mapping[str, Any]) -> TextTable:
@@ -94,7 +98,7 @@ def _without_table(report: Mapping[str, Any]) -> TextTable:
         metrics = ["not testable", "", ""] if one["mape"] is None else [f"{value:.1f}" for value in errors]
         rows.append((one["kind"], one["name"], str(one["rows"]), *metrics))
     headings = ("without", "", ">rows", ">MAPE %", ">median %", ">median error %")
-    return TextTable("Errors of a source or a GPU that the fit leaves out", headings, tuple(rows))
+    return TextTable("Errors on a source or a GPU that the fit left out", headings, tuple(rows))
 
 
 def _timing_table(report: Mapping[str, Any]) -> TextTable:
@@ -116,14 +120,14 @@ def _timing_table(report: Mapping[str, Any]) -> TextTable:
         *("source", ">rows", "own value", ">us", ">neutral us", ">share of time %"),
         *(">MAPE % with neutral", ">MAPE % with own"),
     )
-    return TextTable("What each source's own values carry of the fit to its rows", headings, tuple(rows))
+    return TextTable("Timing values of each source: errors with neutral values and with its own", headings, tuple(rows))
 
 
 def _choice_table(found: Mapping[str, Any]) -> TextTable:
     row = (str(found["rows"]), f"{found['log_loss']:.2f}", f"{found['same_kernel_pct']:.1f}")
-    return TextTable("Recorded kernels, by fits without their shapes", (">rows", ">log-loss", ">same kernel %"), (row,))
+    return TextTable("Recorded kernels in cross-validation by shape", (">rows", ">log-loss", ">same kernel %"), (row,))
 
 
 def _left_out_table(report: Mapping[str, Any]) -> TextTable:
     rows = tuple((str(count), reason) for reason, count in report["left_out"].items())
-    return TextTable("Rows that took no part", (">rows", "reason"), rows)
+    return TextTable("Rows that were not used", (">rows", "reason"), rows)
