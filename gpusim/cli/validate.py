@@ -35,6 +35,19 @@ if TYPE_CHECKING:
 HELP = """Compare predictions with measured runs.
 
 A table has the columns gpu, op, batch, m, n, k, dtype, sparsity, time_us, method and l2; other columns are kept.
+
+\b
+OP                               C[m, n] = A[m, k] B[k, n], batch times, C row-major as in 'gpusim gemm' and PyTorch
+gemm                             C column-major where the column order says 'column', as BLAS has it
+linear                           in a framework, also with a bias
+bmm                              in a framework, several at once
+conv_fwd, conv_bwd_inputs,       convolutions: columns n_img, in_channels, height, width, out_channels, filter_h,
+conv_bwd_weights                 filter_w, pad_h, pad_w, stride_h, stride_w, groups
+attention_fwd, attention_bwd     m queries, n keys, k elements of a head; columns heads, key_heads, causal, mask
+softmax, layernorm, add, gelu …  m rows of n elements, k empty
+
+layout has the letters of BLAS's column-major call: of the row-major x W' of a linear layer it is tn, of x W nn.
+
 A prediction includes what the timing method of its row adds to the kernels:
 
 \b
@@ -52,6 +65,8 @@ Optional columns state more of a run:
 
 \b
 COLUMN      STATES
+order       of op gemm: 'column' where C is column-major, as BLAS has it; else 'row'
+layout      of a GEMM: nn, nt, tn (the default) or tt
 load        calls back to back, 'burst', 'sustained' or 'flushed': how long the power limit could act
 cuda        major version of CUDA whose libraries ran
 out_dtype   type of C, if it is not the default one of the operands
@@ -63,6 +78,9 @@ repeat_p90  relative deviation that nine in ten repeats stay within
 
 Host time differs between machines. The specs hold that of the machines whose runs they are fitted to; --overhead sets
 that of yours. The rows that -o writes have it in the column method_overhead_us.
+
+A line on standard error says what a table leaves out and what is taken in its place, and where GEMMs are predicted far
+better with m and n exchanged, or in another load, state of L2 or timing method than the table states.
 
 A table of collectives is one of apex_plus (op, gpu, num_nodes, num_gpus_per_node, dtype, size(kb), time(us)) or Vidur
 (op, gpu, num_gpus, gpus_per_node, size_elements_or_bytes, time_us); its column gpu names a node (gpusim nodes list), or

@@ -110,7 +110,7 @@ def _unavailable(operator: Operator) -> UnavailableError:
 
 
 def _dense_gemm(gemm: Gemm, device: str) -> OperatorCall:
-    """C row-major as in frameworks; a BLAS ``gemm`` is column-major, the transposed GEMM in row-major."""
+    """C row-major as in frameworks; C in columns is the transposed GEMM in row-major."""
     rows, columns = (gemm.n, gemm.m) if gemm.order == "column" else (gemm.m, gemm.n)
     batch = (gemm.batch,) if gemm.op == "bmm" else ()
     if batch or gemm.bias:

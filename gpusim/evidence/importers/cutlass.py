@@ -2,9 +2,7 @@
 
 Runtime is in milliseconds: CUDA events around many launches, whose operands rotate past L2. Columns:
 tools/profiler/src/performance_report.cpp and gemm_operation_profiler.cu of https://github.com/NVIDIA/cutlass.
-A GEMM that CUTLASS writes in rows becomes ``bmm``, the schema's GEMM without bias that writes rows, and one
-in columns ``gemm``, so that m, n and k stay as they are. In rows, BLAS would swap the operands, and with them layout
-and tile.
+In rows, BLAS would swap the operands, and with them layout and tile; m, n and k stay as they are.
 """
 
 from __future__ import annotations
@@ -79,12 +77,13 @@ def _add(found: Import, line: int, fields: Fields) -> None:
     threads = 32 * (warps[0] or 1) * (warps[1] or 1) * (warps[2] or 1) if warps[0] else None
     m, n, k = (fields.number(column) for column in "mnk")
     operation = Operation(
-        "bmm" if rows else "gemm",
+        "gemm",
         (fields.whole("batch_count") or 1, m, n, k),
         dtype,
         layout=layout,
         accumulate=FORMAT_IN_KERNEL_NAME.get(fields.get("accum"), ""),
         sparsity="2:4" if sparse else "dense",
+        order="row" if rows else "column",
         extra={column: fields.get(column) for column in ("Provider", "split_k_slices", "stages") if fields.get(column)},
     )
     kernel = RecordedKernel(fields.get("Operation"), 0.0, threads=threads, tile=_tile(fields, rows=rows))

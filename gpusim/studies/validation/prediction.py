@@ -175,9 +175,13 @@ def predict_rows(
 
 
 def cases_of_rows(
-    rows: Sequence[MeasuredRow], detail: str, systems: Systems, unknown: Mapping[str, str]
+    rows: Sequence[MeasuredRow], detail: str, systems: Systems, unknown: Mapping[str, str], *, limits: bool = True
 ) -> tuple[dict[int, OperatorCase], dict[int, str]]:
-    """Cases and reasons for rows without one, by row index."""
+    """Cases and reasons for rows without one, by row index.
+
+    Args:
+        limits: whether to find what would help.
+    """
     cases: dict[int, OperatorCase] = {}
     reasons: dict[int, str] = {}
     for index, row in enumerate(rows):
@@ -188,7 +192,7 @@ def cases_of_rows(
         else:
             system = systems[row.gpu, row.cuda].system
             l2 = row.l2_of(usable_l2_bytes(system.gpu))
-            options = Options(detail=detail, l2=l2, load=row.load, operands=row.operands)
+            options = Options(detail=detail, l2=l2, load=row.load, operands=row.operands, limits=limits)
             cases[index] = Case(system, OperatorWorkload(row.operator, options))
     return cases, reasons
 
