@@ -72,9 +72,13 @@ class FrameworkOptions:
         typer.Option(help="Fuse chains of elementwise operators, or as an inference engine (TensorRT) does."),
     ] = "none"
     attention: Annotated[
-        Literal["eager", "fused"],
-        typer.Option(help="Unfused (matmul, softmax, matmul), or one flash attention kernel."),
-    ] = "eager"
+        Literal["eager", "fused"] | None,
+        typer.Option(
+            help="Unfused (matmul, softmax, matmul), or one flash attention kernel. Default: calls of "
+            "scaled_dot_product_attention, as captured models have them, are fused from PyTorch 2.0 on; attention that "
+            "a model spells out, as the shipped ones do, is not."
+        ),
+    ] = None
     checkpointing: Annotated[
         bool, typer.Option("--checkpointing", help="Activation checkpointing: keep only the inputs of repeated blocks.")
     ] = False

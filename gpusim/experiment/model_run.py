@@ -66,7 +66,7 @@ class ModelRun(Part):
     accumulation: PositiveInt = 1
     graphs: bool = False
     fusion: Fusion = "none"
-    attention: AttentionKind = "eager"
+    attention: AttentionKind | None = Field(default=None, description="as the model and the version have it")
     layout: Layout | None = Field(default=None, description="of images; as the script has it")
     framework: str = "pytorch"
     version: Version | None = Field(default=None, description="as the container has it")

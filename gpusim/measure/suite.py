@@ -80,7 +80,7 @@ class GemmEntry(_Replayed):
         sparse = (self.op, self.order, self.layout, self.batch)
         if "2:4" in self.sparsity and sparse != ("gemm", "column", "tn", (1,)):
             raise ValueError(
-                "2:4 is measured as 'op: gemm, order: column' with layout tn and batch 1: its A is the sparse operand"
+                "2:4 is measured as 'op: gemm' with order column, layout tn and batch 1: its A is the sparse operand"
             )
         if self.op != "bmm" and self.batch != (1,):
             raise ValueError("several GEMMs at once are 'op: bmm'")

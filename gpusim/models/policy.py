@@ -92,15 +92,21 @@ class Policy:
     fusion: Fusion = "none"
     """``elementwise``: chains of elementwise operators run as one kernel. ``engine``: of inference, besides, norms in
     weights and activations in epilogues, and INT8 between layers, as TensorRT builds them."""
-    attention: AttentionKind = "eager"
-    """``fused``: scaled_dot_product_attention, one kernel that keeps scores on the chip. Layers whose bias differs by
-    query stay eager."""
+    attention: AttentionKind | None = None
+    """``fused``: scaled_dot_product_attention, one kernel that keeps scores on the chip; ``eager``: products around a
+    softmax. None: calls of that function as the framework's version runs them, and eager where a model spells its
+    attention out. Layers whose bias differs by query stay eager."""
     fused_optimizer: bool = True
     """One kernel updates many parameters; else each parameter has kernels of its own."""
     checkpointing: bool = False
     """Repeated blocks keep only their inputs, and run forward once more in the backward pass."""
     accumulates: bool = False
     """Gradients of weights are added to those of earlier micro-batches."""
+
+    @property
+    def calls_fused_attention(self) -> bool:
+        """Whether a call of scaled_dot_product_attention runs as one kernel where there is one."""
+        return self.attention == "fused" or (self.attention is None and Version(self.version) >= _FUSES_ATTENTION)
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:

@@ -97,10 +97,11 @@ def _alternatives(
     for l2 in L2_STATES:
         other = [replace(row, l2=l2) for row in rows]
         yield _gain("l2", logs, _logs(other, systems, service, detail), (f"with l2 {l2}", "check the column l2"))
+    kernels_us = _kernels_us(rows, systems, service, detail)
     for method in METHODS:
-        other = [replace(row, method=method, stated_load=row.load) for row in rows]
+        other = [replace(row, method=method) for row in rows]
         told = (f"with method {method}", "check the column method")
-        yield _gain("method", logs, _logs(other, systems, service, detail), told)
+        yield _gain("method", logs, _readings(other, kernels_us, systems), told)
 
 
 def _gain(
@@ -130,11 +131,20 @@ def _transposed(row: MeasuredRow) -> MeasuredRow:
 
 def _logs(rows: Sequence[MeasuredRow], systems: Systems, service: Service, detail: str) -> list[float]:
     """Logarithm of predicted over measured time of each row; NaN where it cannot be predicted."""
-    cases, _ = cases_of_rows(rows, detail, systems, {}, limits=False)
+    return _readings(rows, _kernels_us(rows, systems, service, detail), systems)
+
+
+def _readings(rows: Sequence[MeasuredRow], kernels_us: Mapping[int, float], systems: Systems) -> list[float]:
+    """Those logarithms for kernel times by the index of the row [us]."""
     found = [math.nan] * len(rows)
-    for index, outcome in zip(cases, predict_all(list(cases.values()), service), strict=True):
-        if outcome.result is not None:
-            row = rows[index]
-            time_us = reading_us(outcome.result.kernel_time_us, row, systems[row.gpu, row.cuda])
-            found[index] = math.log(time_us / row.time_us)
+    for index, kernel_us in kernels_us.items():
+        row = rows[index]
+        found[index] = math.log(reading_us(kernel_us, row, systems[row.gpu, row.cuda]) / row.time_us)
     return found
+
+
+def _kernels_us(rows: Sequence[MeasuredRow], systems: Systems, service: Service, detail: str) -> dict[int, float]:
+    """Predicted kernel time of the rows that can be predicted, by index [us]."""
+    cases, _ = cases_of_rows(rows, detail, systems, {}, limits=False)
+    outcomes = zip(cases, predict_all(list(cases.values()), service), strict=True)
+    return {index: one.result.kernel_time_us for index, one in outcomes if one.result is not None}

@@ -177,7 +177,7 @@ def workload_of(row: StepRow, length: int | None = None) -> ModelWorkload:
         gpus=row.gpus,
         accumulation=row.accumulation,
         fusion="elementwise" if fused else "none",
-        attention="fused" if compiled and known.matched else "eager",
+        attention="fused" if compiled and known.matched else None,
         layout=known.inference_layout if infers else None,
         script=known.script.model_copy(update={"container": row.framework}),
     )
