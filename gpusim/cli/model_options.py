@@ -92,7 +92,8 @@ class FrameworkOptions:
     container: Annotated[
         str,
         typer.Option(
-            help="NVIDIA container, such as pytorch-21.12-py3: sets the PyTorch version and the time of each call.",
+            help="NVIDIA container, such as pytorch-21.12-py3: sets the PyTorch version, and the time of each call "
+            "where the host's record has it.",
             metavar="NAME",
         ),
     ] = ""
@@ -124,10 +125,12 @@ def model_workload(
 ) -> ModelWorkload:
     """The step that options stand for."""
     from gpusim.execution.models import ModelWorkload
-    from gpusim.models.policy import Policy, default_layout, known_container, version_in
+    from gpusim.models.containers import known_container, version_in
+    from gpusim.models.policy import Policy, default_layout
     from gpusim.step.options import StepOptions
 
-    version = how.version or version_in(known_container(how.container))
+    container = known_container(how.container)
+    version = how.version or version_in(container)
     policy = Policy(
         mode="train" if work.trains else "inference",
         precision=cast("Precision", precision),
@@ -143,6 +146,6 @@ def model_workload(
         accumulation=work.accumulation,
         graphs=how.graphs,
         synchronised=work.mode == "inference",
-        framework=how.container or f"{how.framework}-{version}",
+        framework=container or f"{how.framework}-{version}",
     )
     return ModelWorkload(name, policy, options, work.sizes, (), sharing.gpus, sharing.parallel, sharing.node)

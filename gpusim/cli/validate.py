@@ -90,7 +90,21 @@ A table of kernels out of traces has the columns board, op, shapes, dtypes, nume
 errors are printed by kind of kernel, and so is what the traces do not say enough of.
 
 A table of whole models has the columns id, gpu, gpus, model, mode, precision, batch_per_gpu, value and unit (img/s,
-seq/s, tok/s or ms/step), and may have seq_len, image_size, accumulation_steps and container.
+seq/s, tok/s or ms/step), and may have:
+
+\b
+COLUMN              STATES
+seq_len             sequence length
+image_size          height and width of an image
+accumulation_steps  passes of an update
+container           container of NVIDIA's, such as pytorch-22.09-py3
+layout              of images, nchw or nhwc
+parallel            data, tensor or pipeline: how GPUs share the work (NeuSight's variant dp4, tp4 or pp4_2 as well);
+                    batch_per_gpu counts the items of a pass, of all GPUs unless data parallel
+attention           eager or fused
+compiled            yes where torch.compile made the step
+clock_mhz           clock that the GPU was locked to
+torch, cuda         versions of PyTorch and of CUDA, where no container states them
 
 Tables of several kinds are reported one kind after the other; --format json has the report of each in "reports".
 

@@ -30,35 +30,8 @@ Clipping = Literal["none", "loop", "fused"]
 """Clipping of gradients by their common norm: ``loop`` takes each parameter by itself (torch.nn.utils.clip_grad_norm_),
 ``fused`` many in one kernel."""
 
-
-CONTAINERS = {
-    "pytorch-20.06": "1.7",
-    "pytorch-21.03": "1.9",
-    "pytorch-21.11": "1.11",
-    "pytorch-21.12": "1.11",
-    "pytorch-22.06": "1.13",
-    "pytorch-22.10": "1.13",
-}
-"""NVIDIA's, by how their names begin: the version of PyTorch (docs.nvidia.com, PyTorch release notes). That of 20.06 is
-a 1.6 with the TF32 of 1.7."""
 NEWEST = "2.1"
 """Version of PyTorch unless one is named."""
-
-
-def version_in(container: str) -> str:
-    """The version of PyTorch in a container such as ``pytorch-21.03-py3``; the newest here in another."""
-    return next((version for name, version in CONTAINERS.items() if container.startswith(name)), NEWEST)
-
-
-def known_container(name: str) -> str:
-    """The name of a container whose version of PyTorch is known, or none.
-
-    Raises:
-        PolicyError: another one.
-    """
-    if name and not name.startswith(tuple(CONTAINERS)):
-        raise PolicyError(f"no version of PyTorch is known of '{excerpt(name)}'; known are {', '.join(CONTAINERS)}")
-    return name
 
 
 def default_layout(precision: str) -> Layout:
