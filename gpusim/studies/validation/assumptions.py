@@ -41,7 +41,6 @@ def doubts(
     rows: Sequence[MeasuredRow],
     systems: Systems,
     service: Service,
-    detail: str = "sampled",
     known_logs: Mapping[int, float] | None = None,
 ) -> Iterator[str]:
     """Lines on tables whose GEMMs another assumption explains far better.
@@ -59,10 +58,10 @@ def doubts(
         sample = [rows[indices[place]] for place in places]
         if len(sample) < LEAST_ROWS:
             continue
-        logs = [known_logs[indices[at]] for at in places] if known_logs else _logs(sample, systems, service, detail)
+        logs = [known_logs[indices[at]] for at in places] if known_logs else _logs(sample, systems, service)
         if not np.nanmean(np.abs(logs)) >= LEAST_ERROR:
             continue
-        found = [one for one in _alternatives(sample, logs, systems, service, detail) if one is not None]
+        found = [one for one in _alternatives(sample, logs, systems, service) if one is not None]
         if found:
             _, left_pct, what, remedy = min(found)
             was_pct = _mape(np.array(logs))
@@ -84,20 +83,20 @@ def assumed(rows: Sequence[MeasuredRow]) -> Iterator[str]:
 
 
 def _alternatives(
-    rows: Sequence[MeasuredRow], logs: Sequence[float], systems: Systems, service: Service, detail: str
+    rows: Sequence[MeasuredRow], logs: Sequence[float], systems: Systems, service: Service
 ) -> Iterator[tuple[float, float, str, str] | None]:
     """Mean logarithmic error and MAPE under each assumption that explains the error, what it is, and what to do."""
     other = [_transposed(row) for row in rows]
     remedy = "state the column order, or exchange m and n"
-    yield _gain("order", logs, _logs(other, systems, service, detail), ("with m and n exchanged", remedy))
+    yield _gain("order", logs, _logs(other, systems, service), ("with m and n exchanged", remedy))
     for load in LOADS:
         other = [replace(row, stated_load=load) for row in rows]
         told = (f"with load {load}", "check the column load")
-        yield _gain("load", logs, _logs(other, systems, service, detail), told)
+        yield _gain("load", logs, _logs(other, systems, service), told)
     for l2 in L2_STATES:
         other = [replace(row, l2=l2) for row in rows]
-        yield _gain("l2", logs, _logs(other, systems, service, detail), (f"with l2 {l2}", "check the column l2"))
-    kernels_us = _kernels_us(rows, systems, service, detail)
+        yield _gain("l2", logs, _logs(other, systems, service), (f"with l2 {l2}", "check the column l2"))
+    kernels_us = _kernels_us(rows, systems, service)
     for method in METHODS:
         other = [replace(row, method=method) for row in rows]
         told = (f"with method {method}", "check the column method")
@@ -129,9 +128,9 @@ def _transposed(row: MeasuredRow) -> MeasuredRow:
     return replace(row, m=row.n, n=row.m)
 
 
-def _logs(rows: Sequence[MeasuredRow], systems: Systems, service: Service, detail: str) -> list[float]:
+def _logs(rows: Sequence[MeasuredRow], systems: Systems, service: Service) -> list[float]:
     """Logarithm of predicted over measured time of each row; NaN where it cannot be predicted."""
-    return _readings(rows, _kernels_us(rows, systems, service, detail), systems)
+    return _readings(rows, _kernels_us(rows, systems, service), systems)
 
 
 def _readings(rows: Sequence[MeasuredRow], kernels_us: Mapping[int, float], systems: Systems) -> list[float]:
@@ -143,8 +142,8 @@ def _readings(rows: Sequence[MeasuredRow], kernels_us: Mapping[int, float], syst
     return found
 
 
-def _kernels_us(rows: Sequence[MeasuredRow], systems: Systems, service: Service, detail: str) -> dict[int, float]:
+def _kernels_us(rows: Sequence[MeasuredRow], systems: Systems, service: Service) -> dict[int, float]:
     """Predicted kernel time of the rows that can be predicted, by index [us]."""
-    cases, _ = cases_of_rows(rows, detail, systems, {}, limits=False)
+    cases, _ = cases_of_rows(rows, "sampled", systems, {}, limits=False)
     outcomes = zip(cases, predict_all(list(cases.values()), service), strict=True)
     return {index: one.result.kernel_time_us for index, one in outcomes if one.result is not None}
