@@ -91,20 +91,20 @@ def _alternatives(
     yield _gain("order", logs, _logs(other, systems, service), ("with m and n exchanged", remedy))
     for load in LOADS:
         other = [replace(row, stated_load=load) for row in rows]
-        told = (f"with load {load}", "check the column load")
-        yield _gain("load", logs, _logs(other, systems, service), told)
+        text = (f"with load {load}", "check the column load")
+        yield _gain("load", logs, _logs(other, systems, service), text)
     for l2 in L2_STATES:
         other = [replace(row, l2=l2) for row in rows]
         yield _gain("l2", logs, _logs(other, systems, service), (f"with l2 {l2}", "check the column l2"))
     kernels_us = _kernels_us(rows, systems, service)
     for method in METHODS:
         other = [replace(row, method=method) for row in rows]
-        told = (f"with method {method}", "check the column method")
-        yield _gain("method", logs, _readings(other, kernels_us, systems), told)
+        text = (f"with method {method}", "check the column method")
+        yield _gain("method", logs, _readings(other, kernels_us, systems), text)
 
 
 def _gain(
-    what: str, before: Sequence[float], after: Sequence[float], told: tuple[str, str]
+    what: str, before: Sequence[float], after: Sequence[float], text: tuple[str, str]
 ) -> tuple[float, float, str, str] | None:
     errors = np.abs(before), np.abs(after)
     both = np.isfinite(errors[0]) & np.isfinite(errors[1])
@@ -114,7 +114,7 @@ def _gain(
     left, standard_error = float(errors[1][both].mean()), float(gains.std(ddof=1)) / math.sqrt(len(gains))
     explains = left <= REMAINING.get(what, USUALLY_REMAINING) * float(errors[0][both].mean())
     if explains and gains.mean() >= max(LEAST_GAIN, CERTAIN * standard_error):
-        return left, _mape(np.array(after)[both]), *told
+        return left, _mape(np.array(after)[both]), *text
     return None
 
 
