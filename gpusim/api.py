@@ -181,13 +181,14 @@ def predict(
     Args:
         arch: GPU by name, alias, nvidia-smi name or spec file; or what :func:`load_system` gives.
         operator: A record such as :class:`gpusim.Gemm`, in place of the values of one below.
-        op: Operator, as in measured tables: ``linear`` or ``bmm`` (a matrix multiplication with C in rows; the
-            default), ``gemm`` (C in columns, as BLAS has it), ``attention_fwd`` or ``attention_bwd``, or an operator on
+        op: Operator, as in measured tables: ``gemm`` (a matrix multiplication, the default), ``linear``, ``bmm``,
+            ``attention_fwd`` or ``attention_bwd``, or an operator on
             m rows of n elements (``softmax``, ``layernorm``, ``add``, ``gelu``, ``sum`` ...).
         m, n, k: Rows of C, columns of C, length of the sums; queries, keys and size of a head; or rows and columns.
         dtype: Data type of the operands; ``fp16`` if not given.
         batch, layout, sparsity, accumulate, order, output_dtype, bias, beta: Further properties of a matrix
-            multiplication; see :class:`gpusim.Gemm` for values and defaults. ``output_dtype`` is the type of C.
+            multiplication; see :class:`gpusim.Gemm` for values and defaults. C lies in rows unless ``order`` is
+            ``column``; ``output_dtype`` is its type.
         batch, heads, key_heads, causal, mask, dropout: Further properties of attention.
         detail: ``bound``, ``sampled`` (default) or ``full``.
         l2: State of L2 at the start, ``cold`` (default) or ``warm``.

@@ -45,7 +45,8 @@ def gemm(
 ) -> None:
     """Predict the time of a matrix multiplication.
 
-    C[m, n] = A[m, k] B[k, n]: the time, what limits it, and the stall reasons of the warps.
+    C[m, n] = A[m, k] B[k, n], row-major unless --order says column: the time, what limits it, and the stall reasons of
+    the warps.
 
     SIZES are numbers and start:end:step ranges, separated by commas, such as 1,16,4096 or 256:4096:256. Several sizes
     or GPUs give a comparison table, and in JSON a list. So do several values of --set, such as --set

@@ -73,9 +73,13 @@ class FrameworkOptions:
         typer.Option(help="Fuse chains of elementwise operators, or as an inference engine (TensorRT) does."),
     ] = "none"
     attention: Annotated[
-        Literal["eager", "fused"],
-        typer.Option(help="Unfused (matmul, softmax, matmul), or one flash attention kernel."),
-    ] = "eager"
+        Literal["eager", "fused"] | None,
+        typer.Option(
+            help="Unfused (matmul, softmax, matmul), or one flash attention kernel. Default: calls of "
+            "scaled_dot_product_attention, as captured models have them, are fused from PyTorch 2.0 on; attention that "
+            "a model spells out, as the shipped ones do, is not."
+        ),
+    ] = None
     checkpointing: Annotated[
         bool, typer.Option("--checkpointing", help="Activation checkpointing: keep only the inputs of repeated blocks.")
     ] = False
@@ -89,7 +93,8 @@ class FrameworkOptions:
     container: Annotated[
         str,
         typer.Option(
-            help="NVIDIA container, such as pytorch-21.12-py3: sets the PyTorch version and the time of each call.",
+            help="NVIDIA container, such as pytorch-21.12-py3: sets the PyTorch version, and the time of each call "
+            "where the host's record has it.",
             metavar="NAME",
         ),
     ] = ""
@@ -121,12 +126,14 @@ def model_workload(
 ) -> ModelWorkload:
     """The step that options stand for; without a precision, that of the model file."""
     from gpusim.execution.models import ModelWorkload
+    from gpusim.models.containers import known_container, version_in
     from gpusim.models.loading import load_model
-    from gpusim.models.policy import Policy, default_layout, known_container, version_in
+    from gpusim.models.policy import Policy, default_layout
     from gpusim.step.options import StepOptions
 
     precision = precision or load_model(name).content.precision
-    version = how.version or version_in(known_container(how.container))
+    container = known_container(how.container)
+    version = how.version or version_in(container)
     policy = Policy(
         mode="train" if work.trains else "inference",
         precision=cast("Precision", precision),
@@ -142,6 +149,6 @@ def model_workload(
         accumulation=work.accumulation,
         graphs=how.graphs,
         synchronised=work.mode == "inference",
-        framework=how.container or f"{how.framework}-{version}",
+        framework=container or f"{how.framework}-{version}",
     )
     return ModelWorkload(name, policy, options, work.sizes, (), sharing.gpus, sharing.parallel, sharing.node)

@@ -28,6 +28,19 @@ if TYPE_CHECKING:
 HELP = """Compare predictions with measured runs.
 
 A table has the columns gpu, op, batch, m, n, k, dtype, sparsity, time_us, method and l2; other columns are kept.
+
+\b
+OP                               C[m, n] = A[m, k] B[k, n], batch times, C row-major as in 'gpusim gemm' and PyTorch
+gemm                             C column-major where the column order says 'column', as BLAS has it
+linear                           in a framework, also with a bias
+bmm                              in a framework, several at once
+conv_fwd, conv_bwd_inputs,       convolutions: columns n_img, in_channels, height, width, out_channels, filter_h,
+conv_bwd_weights                 filter_w, pad_h, pad_w, stride_h, stride_w, groups
+attention_fwd, attention_bwd     m queries, n keys, k elements of a head; columns heads, key_heads, causal, mask
+softmax, layernorm, add, gelu …  m rows of n elements, k empty
+
+layout has the letters of BLAS's column-major call: of the row-major x W' of a linear layer it is tn, of x W nn.
+
 A prediction includes what the timing method of its row adds to the kernels:
 
 \b
@@ -45,6 +58,8 @@ Optional columns state more of a run:
 
 \b
 COLUMN      STATES
+order       of op gemm: 'column' where C is column-major, as BLAS has it; else 'row'
+layout      of a GEMM: nn, nt, tn (the default) or tt
 load        calls back to back, 'burst', 'sustained' or 'flushed': how long the power limit could act
 cuda        version of CUDA whose libraries ran, such as 12 or 12.4
 out_dtype   type of C, if it is not the default one of the operands
@@ -57,6 +72,9 @@ repeat_p90  relative deviation that nine in ten repeats stay within
 Host time differs between machines. The specs hold that of the machines whose runs they are fitted to; --overhead sets
 that of yours. The rows that -o writes have it in the column method_overhead_us.
 
+A line on standard error says what a table leaves out and what is taken in its place, and where GEMMs are predicted far
+better with m and n exchanged, or in another load, state of L2 or timing method than the table states.
+
 A table of collectives is one of apex_plus (op, gpu, num_nodes, num_gpus_per_node, dtype, size(kb), time(us)) or Vidur
 (op, gpu, num_gpus, gpus_per_node, size_elements_or_bytes, time_us); its column gpu names a node (gpusim nodes list), or
 the GPU of one. Rows of several nodes are skipped.
@@ -65,7 +83,21 @@ A table of kernels out of traces has the columns board, op, shapes, dtypes, nume
 errors are printed by kind of kernel, and so is what the traces do not say enough of.
 
 A table of whole models has the columns id, gpu, gpus, model, mode, precision, batch_per_gpu, value and unit (img/s,
-seq/s, tok/s or ms/step), and may have seq_len, image_size, accumulation_steps and container.
+seq/s, tok/s or ms/step), and may have:
+
+\b
+COLUMN              STATES
+seq_len             sequence length
+image_size          height and width of an image
+accumulation_steps  passes of an update
+container           container of NVIDIA's, such as pytorch-22.09-py3
+layout              of images, nchw or nhwc
+parallel            data, tensor or pipeline: how GPUs share the work (NeuSight's variant dp4, tp4 or pp4_2 as well);
+                    batch_per_gpu counts the items of a pass, of all GPUs unless data parallel
+attention           eager or fused
+compiled            yes where torch.compile made the step
+clock_mhz           clock that the GPU was locked to
+torch, cuda         versions of PyTorch and of CUDA, where no container states them
 
 Tables of several kinds are reported one kind after the other; --format json has the report of each in "reports".
 

@@ -35,6 +35,8 @@ TIMES_US = (1e-6, 1e13)
 NUMBER = re.compile(r"[+-]?(?:\d{1,400}\.?\d{0,400}|\.\d{1,400})(?:[eE][+-]?\d{1,4})?", re.ASCII)
 """A plain decimal number: neither ``1_000`` nor ``nan``, and no more digits than a double can hold."""
 
+_NO_FRACTION = re.compile(r"(?<=\d)\.0{1,20}$", re.ASCII)
+
 UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 """Byte order marks of UTF-16, which PowerShell writes with ``>``."""
 
@@ -203,9 +205,9 @@ class Fields:
             return Dtype(self.one_of(column, [dtype.value for dtype in Dtype]))
 
     def number(self, column: str) -> int:
-        """A positive integer."""
+        """A positive integer, also as data frames write one of a column with gaps: ``96.0``."""
         try:
-            return parse_size(self.get(column))
+            return parse_size(_NO_FRACTION.sub("", self.get(column)))
         except ValueError as error:
             raise self.refuse(column, str(error), "correct or remove the row") from None
 

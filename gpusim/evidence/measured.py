@@ -23,7 +23,7 @@ from gpusim.units import ceil_div
 from gpusim.workloads.attention import ATTENTION_COLUMNS, ATTENTION_OPS
 from gpusim.workloads.conditions import FLUSHED, L2_STATES, OPERANDS, checked_load
 from gpusim.workloads.convolution import CONVOLUTION_OPS, GROUPS_COLUMN, SIZE_COLUMNS, Convolution
-from gpusim.workloads.gemm import GEMM_OPS, LAYOUTS, SPARSITIES, Gemm
+from gpusim.workloads.gemm import GEMM_OPS, LAYOUTS, ORDERS, SPARSITIES, Gemm
 from gpusim.workloads.memory_bound import ACCESS_COLUMNS, MEMORY_BOUND_OPS
 from gpusim.workloads.operators import OPS, Operator, parse_operator
 from gpusim.workloads.vector import VECTOR_OPS
@@ -41,10 +41,13 @@ MAX_TIMER_US = 1e6
 REQUIRED = ("gpu", "op", "batch", "m", "n", "k", "dtype", "sparsity", "time_us", "method", "l2")
 OPTIONAL = (
     *("acc_dtype", "layout", "kernel", "threads", "tile_m", "tile_n", "grid_x", "grid_y", "grid_z", "source"),
-    *("load", "out_dtype", "cuda", "timer_us", "repeat_p90", "padded_to", "operands", "beta"),
+    *("load", "out_dtype", "cuda", "timer_us", "repeat_p90", "padded_to", "operands", "beta", "order"),
 )
 COLUMNS = (*REQUIRED[:7], *OPTIONAL[:2], *REQUIRED[7:], *OPTIONAL[2:])
 """The schema, in the order in which columns are written."""
+
+OF_RESULTS = {"arch": "gpu", "accumulate": "acc_dtype", "output_dtype": "out_dtype"}
+"""Columns by their names in results: a table that gpusim predicted is a table of runs."""
 
 LOAD_OF_METHOD = {"graph": "burst", "layer": "burst", "do_bench": FLUSHED}
 """Load of rows whose source is not known to repeat otherwise, by timing method; ``sustained`` of all others."""
@@ -98,6 +101,8 @@ class MeasuredRow:
     """``random``, ``positive``, ``one_zero`` or ``zeros``."""
     stated_beta: float | None = None
     """``beta`` of a GEMM."""
+    order: str = ""
+    """How C of a GEMM lies, ``row`` or ``column``; empty means by rows."""
     extra: Mapping[str, str] = field(default_factory=dict)
     """Columns outside the schema, as text."""
     operator: Operator | None = field(init=False)
@@ -162,7 +167,7 @@ def _operator(row: MeasuredRow) -> Operator | None:
     if row.op in ATTENTION_OPS:
         columns |= {name: row.extra.get(name) for name in ATTENTION_COLUMNS}
     if row.op in GEMM_OPS:
-        columns |= {"out_dtype": row.output, "beta": row.beta}
+        columns |= {"out_dtype": row.output, "beta": row.beta, "order": row.order}
     operator = parse_operator(columns)
     return _padded(operator, row.padded_to) if row.padded_to else operator
 
@@ -230,8 +235,9 @@ def _cells(row: MeasuredRow, extra: Sequence[str]) -> list[str]:
 
 
 def _checked_header(where: str, names: list[str]) -> list[str]:
-    """The header of a measured CSV: every required column, none twice."""
-    return header_with(REQUIRED, where, names)
+    """The header of a measured CSV: every required column, none twice; columns by the names that results give them."""
+    renamed = {name: column for name, column in OF_RESULTS.items() if column not in map(str.strip, names)}
+    return header_with(REQUIRED, where, [renamed.get(name.strip(), name) for name in names])
 
 
 def measured_row(fields: Fields, file: str, line: int) -> MeasuredRow:
@@ -275,6 +281,7 @@ def measured_row(fields: Fields, file: str, line: int) -> MeasuredRow:
         padded_to=_padded_to(fields, dtype),
         stated_operands=fields.one_of("operands", OPERANDS, unknown=("",)),
         stated_beta=_beta(fields),
+        order=fields.one_of("order", ORDERS, unknown=("",)) if op in GEMM_OPS else "",
         extra={name: text for name, text in fields.values.items() if name not in COLUMNS},
     )
     try:

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, Pos
 
 from gpusim.execution.models import ModelWorkload
 from gpusim.files.checked_document import Part
+from gpusim.models.containers import known_container, version_in
 from gpusim.models.loading import load_model
 from gpusim.models.policy import (
     LOWERED,
@@ -18,8 +19,6 @@ from gpusim.models.policy import (
     Mode,
     Policy,
     Precision,
-    known_container,
-    version_in,
 )
 from gpusim.record import Version, as_list
 from gpusim.step.options import StepOptions
@@ -66,7 +65,7 @@ class ModelRun(Part):
     accumulation: PositiveInt = 1
     graphs: bool = False
     fusion: Fusion = "none"
-    attention: AttentionKind = "eager"
+    attention: AttentionKind | None = Field(default=None, description="as the model and the version have it")
     layout: Layout | None = Field(default=None, description="of images; as the script has it")
     framework: str = "pytorch"
     version: Version | None = Field(default=None, description="as the container has it")

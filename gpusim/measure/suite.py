@@ -21,7 +21,7 @@ from gpusim.record import as_list
 from gpusim.workloads.conditions import L2State
 from gpusim.workloads.convolution import Convolution, ConvolutionShape, ImageLayout
 from gpusim.workloads.fields import ConvolutionOps, Dtypes, L2States, Padding, Size, Sizes, Sparsities, VectorOps
-from gpusim.workloads.gemm import Gemm, GemmOp
+from gpusim.workloads.gemm import Gemm, GemmOp, StorageOrder
 from gpusim.workloads.operators import Operator, operator_key, parse_operator
 
 BenchmarkName = Literal["pointer_chase", "stream", "shared", "launch", "instruction_latency", "instruction_interval"]
@@ -66,6 +66,7 @@ class GemmEntry(_Replayed):
     layers: Layers | None = Field(default=None, description="pairs [n, k]: the weights of a model's layers")
     batch: Sizes = (1,)
     layout: Literal["nn", "nt", "tn"] = "tn"
+    order: StorageOrder = Field(default="row", description="how C lies; column is the order of BLAS")
     sparsity: Sparsities = ("dense",)
     bias: bool = False
 
@@ -74,8 +75,13 @@ class GemmEntry(_Replayed):
         given = {name for name in ("square", "m", "n", "k", "layers") if getattr(self, name) is not None}
         if given not in ({"square"}, {"m", "n", "k"}, {"m", "layers"}):
             raise ValueError("give 'square', or 'm' with 'layers', or all of 'm', 'n' and 'k'")
-        if "2:4" in self.sparsity and (self.op != "gemm" or self.layout != "tn" or self.batch != (1,)):
-            raise ValueError("2:4 is measured as 'op: gemm' with layout tn and batch 1: its A is the sparse operand")
+        if self.order == "column" and self.op != "gemm":
+            raise ValueError("C by columns is 'op: gemm'")
+        sparse = (self.op, self.order, self.layout, self.batch)
+        if "2:4" in self.sparsity and sparse != ("gemm", "column", "tn", (1,)):
+            raise ValueError(
+                "2:4 is measured as 'op: gemm' with order column, layout tn and batch 1: its A is the sparse operand"
+            )
         if self.op != "bmm" and self.batch != (1,):
             raise ValueError("several GEMMs at once are 'op: bmm'")
         if self.bias and self.op != "linear":
@@ -94,7 +100,7 @@ class GemmEntry(_Replayed):
     def operators(self) -> Iterator[Operator]:
         """Every operator of the entry, data types outermost."""
         for dtype, (batch, m, n, k), sparsity in product(self.dtypes, self.shapes(), self.sparsity):
-            yield Gemm(m, n, k, dtype, batch, self.layout, sparsity, op=self.op, bias=self.bias)
+            yield Gemm(m, n, k, dtype, batch, self.layout, sparsity, order=self.order, op=self.op, bias=self.bias)
 
 
 class ConvolutionEntry(_Replayed):

@@ -110,9 +110,9 @@ def _unavailable(operator: Operator) -> UnavailableError:
 
 
 def _dense_gemm(gemm: Gemm, device: str) -> OperatorCall:
-    """C row-major as in frameworks; a BLAS ``gemm`` is column-major, the transposed GEMM in row-major."""
+    """C row-major as in frameworks; C in columns is the transposed GEMM in row-major."""
     rows, columns = (gemm.n, gemm.m) if gemm.order == "column" else (gemm.m, gemm.n)
-    batch = (gemm.batch,) if gemm.op == "bmm" else ()
+    batch = (gemm.batch,) if _is_batched(gemm) else ()
     if batch or gemm.bias:
         _refuse_narrow(gemm)
     # BLAS's A, whose letter is the layout's first, is the right-hand operand of a GEMM in rows.
@@ -131,6 +131,11 @@ def _dense_gemm(gemm: Gemm, device: str) -> OperatorCall:
     return OperatorCall(operands, run)
 
 
+def _is_batched(gemm: Gemm) -> bool:
+    """Whether PyTorch multiplies several matrices in one call, of ``bmm`` also one."""
+    return gemm.op == "bmm" or gemm.batch > 1
+
+
 def _product(gemm: Gemm, device: str) -> Callable[..., TorchTensor]:
     """The function that multiplies two matrices of the operator's type."""
     one = torch.ones((), dtype=torch.float32, device=device)
@@ -143,7 +148,7 @@ def _product(gemm: Gemm, device: str) -> Callable[..., TorchTensor]:
     def biased(x: TorchTensor, w: TorchTensor, bias: TorchTensor) -> TorchTensor:
         return torch.addmm(bias, x, w)
 
-    product: Callable[..., TorchTensor] = torch.bmm if gemm.op == "bmm" else torch.mm
+    product: Callable[..., TorchTensor] = torch.bmm if _is_batched(gemm) else torch.mm
     if _is_narrow(gemm.dtype):
         product = torch._int_mm if gemm.dtype.format.is_integer else scaled  # noqa: SLF001 -- no public name
     elif gemm.bias:

@@ -30,35 +30,8 @@ Clipping = Literal["none", "loop", "fused"]
 """Clipping of gradients by their common norm: ``loop`` takes each parameter by itself (torch.nn.utils.clip_grad_norm_),
 ``fused`` many in one kernel."""
 
-
-CONTAINERS = {
-    "pytorch-20.06": "1.7",
-    "pytorch-21.03": "1.9",
-    "pytorch-21.11": "1.11",
-    "pytorch-21.12": "1.11",
-    "pytorch-22.06": "1.13",
-    "pytorch-22.10": "1.13",
-}
-"""NVIDIA's, by how their names begin: the version of PyTorch (docs.nvidia.com, PyTorch release notes). That of 20.06 is
-a 1.6 with the TF32 of 1.7."""
 NEWEST = "2.1"
 """Version of PyTorch unless one is named."""
-
-
-def version_in(container: str) -> str:
-    """The version of PyTorch in a container such as ``pytorch-21.03-py3``; the newest here in another."""
-    return next((version for name, version in CONTAINERS.items() if container.startswith(name)), NEWEST)
-
-
-def known_container(name: str) -> str:
-    """The name of a container whose version of PyTorch is known, or none.
-
-    Raises:
-        PolicyError: another one.
-    """
-    if name and not name.startswith(tuple(CONTAINERS)):
-        raise PolicyError(f"no version of PyTorch is known of '{excerpt(name)}'; known are {', '.join(CONTAINERS)}")
-    return name
 
 
 def default_layout(precision: str) -> Layout:
@@ -92,15 +65,21 @@ class Policy:
     fusion: Fusion = "none"
     """``elementwise``: chains of elementwise operators run as one kernel. ``engine``: of inference, besides, norms in
     weights and activations in epilogues, and INT8 between layers, as TensorRT builds them."""
-    attention: AttentionKind = "eager"
-    """``fused``: scaled_dot_product_attention, one kernel that keeps scores on the chip. Layers whose bias differs by
-    query stay eager."""
+    attention: AttentionKind | None = None
+    """``fused``: scaled_dot_product_attention, one kernel that keeps scores on the chip; ``eager``: products around a
+    softmax. None: calls of that function as the framework's version runs them, and eager where a model spells its
+    attention out. Layers whose bias differs by query stay eager."""
     fused_optimizer: bool = True
     """One kernel updates many parameters; else each parameter has kernels of its own."""
     checkpointing: bool = False
     """Repeated blocks keep only their inputs, and run forward once more in the backward pass."""
     accumulates: bool = False
     """Gradients of weights are added to those of earlier micro-batches."""
+
+    @property
+    def calls_fused_attention(self) -> bool:
+        """Whether a call of scaled_dot_product_attention runs as one kernel where there is one."""
+        return self.attention == "fused" or (self.attention is None and Version(self.version) >= _FUSES_ATTENTION)
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:

@@ -116,6 +116,7 @@ def operator_columns(operator: Operator) -> OperatorColumns:
         output_dtype=operator.output if isinstance(operator, Gemm) else operator.dtype.value,
         sparsity=str(columns["sparsity"]),
         layout=str(columns["layout"]),
+        order=operator.order if isinstance(operator, Gemm) else "",
     )
 
 

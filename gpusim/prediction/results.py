@@ -52,6 +52,8 @@ class OperatorColumns:
     output_dtype: str
     sparsity: str
     layout: str
+    order: str
+    """How C of a GEMM lies, ``row`` or ``column``; empty of other operators."""
 
     @property
     def shape(self) -> str:

@@ -11,7 +11,7 @@ from gpusim.numbers.formats import FORMATS, Dtype, accumulator_named, dtype_name
 from gpusim.workloads.sizes import checked_size
 
 GemmOp = Literal["gemm", "linear", "bmm"]
-"""``gemm`` is a BLAS call with column-major C; ``linear`` and ``bmm`` are framework operators with row-major C. A
+"""``gemm`` may write C in either order, the others write it by rows. ``linear`` and ``bmm`` are framework operators: a
 ``linear`` may add a bias in the epilogue."""
 GEMM_OPS: tuple[GemmOp, ...] = get_args(GemmOp)
 Layout = Literal["nn", "nt", "tn", "tt"]
@@ -38,8 +38,8 @@ class Gemm:
     """C[m, n] = A[m, k] B[k, n] + beta C[m, n], ``batch`` times.
 
     ``layout`` is in BLAS column-major terms; its first letter says whether A is transposed. ``order`` is the storage
-    order of C: ``row`` in frameworks, ``column`` in BLAS; it follows from ``op`` if not given. With sparsity ``2:4`` A
-    is the pruned operand (the weights, for example: then m counts output features and n tokens).
+    order of C: ``row`` in frameworks, ``column`` in BLAS. With sparsity ``2:4`` A is the pruned operand (the weights,
+    for example: then m counts output features and n tokens).
 
     Raises:
         ValueError: an invalid field; the text begins with its name.
@@ -58,11 +58,11 @@ class Gemm:
     sparsity: str = "dense"
     accumulate: str = ""
     """Accumulator format; the default of the data type if empty."""
-    order: str = ""
+    order: str = "row"
     output: str = ""
     """Format of C; the default of the data type if empty. The epilogue converts (INT32 to FP16 if quantised)."""
     op: str = ""
-    """Name in the measured CSV schema. If empty: ``gemm`` for column-major C, else ``bmm``."""
+    """Name in the measured CSV schema; ``gemm`` if empty."""
     bias: bool = False
     b_dtype: Dtype | None = None
     """Type of B if it differs from A's. No kernel in the catalogues multiplies two types."""
@@ -77,9 +77,9 @@ class Gemm:
             put(self, "b_dtype", None if other is self.dtype else other)
         put(self, "accumulate", self._named("accumulate", accumulator_named) or self.dtype.default_accumulate)
         put(self, "output", self._named("output", result_named) or self.dtype.default_output)
-        put(self, "order", self.order or ("column" if self.op == "gemm" else "row"))
+        put(self, "order", self.order or "row")
         put(self, "beta", float(self.beta))
-        put(self, "op", self.op or ("gemm" if self.order == "column" else "bmm"))
+        put(self, "op", self.op or "gemm")
         for name in ("batch", "m", "n", "k"):
             put(self, name, checked_size(name, getattr(self, name)))
         if self.layout not in LAYOUTS:
@@ -101,10 +101,8 @@ class Gemm:
     def _check_op(self) -> None:
         if self.op not in GEMM_OPS:
             raise ValueError(f"op: expected one of {', '.join(GEMM_OPS)}, got '{self.op}'")
-        if (self.op == "gemm") != (self.order == "column"):
-            raise ValueError(
-                f"order: C of {self.op} is {'column' if self.op == 'gemm' else 'row'}-major, got '{self.order}'"
-            )
+        if self.order == "column" and self.op != "gemm":
+            raise ValueError(f"order: C of {self.op} is row-major, got 'column'; write op gemm")
         if not math.isfinite(self.beta):
             raise ValueError(f"beta: expected a finite number, got {self.beta}")
         if self.bias and self.op != "linear":
@@ -196,7 +194,7 @@ class Gemm:
 
     @property
     def columns(self) -> dict[str, str | int]:
-        """Columns of the measured CSV schema; a default output type is left empty."""
+        """Columns of the measured CSV schema; those of a default are left out, a default output type is left empty."""
         columns: dict[str, str | int] = {
             "op": self.op,
             "batch": self.batch,
@@ -210,5 +208,6 @@ class Gemm:
             "bias": "yes" if self.bias else "no",
             "out_dtype": "" if self.output == self.dtype.default_output else self.output,
         }
+        columns |= {"order": self.order} if self.order == "column" else {}
         columns |= {"beta": repr(self.beta)} if self.reads_c else {}
         return columns | ({"b_dtype": self.b_dtype.value} if self.b_dtype else {})

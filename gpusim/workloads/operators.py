@@ -55,7 +55,7 @@ OPS: tuple[str, ...] = (*GEMM_OPS, *CONVOLUTION_OPS, *ATTENTION_OPS, *VECTOR_OPS
 def parse_operator(values: Mapping[str, Any]) -> Operator:
     """The operator with these values; None and empty text count as absent.
 
-    ``op`` selects the operator; without it a matrix multiplication with row-major C. Sizes may be integers or decimal
+    ``op`` selects the operator; without it a matrix multiplication. Sizes may be integers or decimal
     text, types any of their names. Values that follow from others are accepted and ignored: ``m``, ``n`` and ``k`` of a
     convolution, ``k``, ``layout`` and ``acc_dtype`` of an operator on rows, ``dtype`` of one by its accesses.
 
@@ -65,7 +65,7 @@ def parse_operator(values: Mapping[str, Any]) -> Operator:
     >>> parse_operator({"op": "softmax", "m": "128", "n": "1024", "dtype": "float32"})
     Softmax(m=128, n=1024, dtype=<Dtype.FP32: 'fp32'>)
     >>> parse_operator({"op": "gemm", "m": 64, "n": 64, "k": 64, "dtype": "fp16"}).order
-    'column'
+    'row'
     """
     given = {OTHER_KEYS.get(name, name): value for name, value in values.items() if value is not None and value != ""}
     op = str(given.pop("op", ""))

@@ -15,7 +15,6 @@ from gpusim.errors import excerpt
 from gpusim.workloads.operators import OPS, Operator, parse_operator
 
 PRODUCT = "gemm"
-"""Here C is stored by rows unless ``order=column`` says otherwise, as ``gpusim gemm`` has it."""
 DEFAULT_DTYPE = "fp16"
 _SIZES = re.compile(r"[0-9]+(x[0-9]+)*")
 _NAMES = ("m", "n", "k")

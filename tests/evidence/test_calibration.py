@@ -161,6 +161,13 @@ def test_a_table_that_a_fit_makes_worse_is_named(report: CalibrationReport) -> N
     assert named.startswith("runs, linear in fp16 on t4: mean error ")
 
 
+def test_a_large_error_on_rows_left_out_is_said(report: CalibrationReport) -> None:
+    assert not any("that the fit left out" in text for text in report.warnings)
+    off = replace(report.calibration, held_out=np.full_like(report.calibration.held_out, math.log(1.27)))
+    (said,) = (text for text in replace(report, calibration=off).warnings if "that the fit left out" in text)
+    assert said.startswith("mean error 27 % on rows that the fit left out: check the columns order, layout, load, l2")
+
+
 NO_BIAS = {"mma.tile_area": 0.0, "mma.split_k": 0.0}
 SHARE = Parameter("shared_memory.broadcast_fraction", 0.75, "assumed", 0.7, 0.5, 1.0)
 USABLE = Parameter("l2.usable_fraction", 0.67, "assumed", 0.7, 0.2, 1.0)

@@ -162,10 +162,11 @@ def test_cutlass_lines_keep_their_sizes_and_say_whether_c_lies_in_rows() -> None
     columns, rows, tf32, sparse = found.rows
     assert [shape(row) for row in found.rows] == [
         ("gemm", 1, 1024, 512, 256),
-        ("bmm", 4, 1024, 512, 256),
+        ("gemm", 4, 1024, 512, 256),
         ("gemm", 1, 1024, 512, 256),
-        ("bmm", 1, 2048, 2048, 2048),
+        ("gemm", 1, 2048, 2048, 2048),
     ]
+    assert [row.order for row in found.rows] == ["column", "row", "column", "row"]
     assert types(columns) == ("fp16", "fp32", "tn", "dense")
     # C = A B in rows is C' = B' A' in columns: B comes first, and a matrix in rows is one in columns, transposed.
     assert types(rows) == ("fp32", "fp32", "nn", "dense")
@@ -859,6 +860,7 @@ def test_deepbench_sheets_name_their_types_and_units(tmp_path: Path) -> None:
         ("gemm", 1, 35, 700, 2048),
         ("gemm", 1, 1760, 128, 1760),
     ]
+    assert {row.order for row in found.rows} == {"column"}
     assert [types(row)[:3] for row in found.rows] == [
         ("fp16", "fp32", "nn"),
         ("fp16", "fp32", "tn"),

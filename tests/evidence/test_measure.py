@@ -35,7 +35,7 @@ SMALL = """\
 title: Small
 gemms:
   - {op: linear, dtypes: [bf16, fp8], m: [1, 16], layers: [64, 128], l2: [cold, warm]}
-  - {op: gemm, dtypes: bf16, square: 256, sparsity: [dense, "2:4"], sustained: true}
+  - {op: gemm, order: column, dtypes: bf16, square: 256, sparsity: [dense, "2:4"], sustained: true}
 vectors:
   - {ops: [softmax, add], dtypes: fp32, m: 8, n: 128}
 convolutions:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -216,14 +217,17 @@ def test_a_file_that_was_cut_off_in_its_last_line_is_never_read_as_complete(
 def test_matrix_operators_become_matrix_multiplications(tmp_path: Path) -> None:
     bmm = stated(op="bmm").replace("bmm,1,", "bmm,8,")
     blas = stated(op="gemm").replace(",tn,", ",,")
-    rows = read_measured(write(tmp_path, HEADER, ROW, bmm, blas))
-    linear, batched, plain = (row.operator for row in rows)
+    rows = read_measured(write(tmp_path, HEADER + ",order", f"{ROW},", f"{bmm},row", f"{blas},", f"{blas},column"))
+    linear, batched, plain, by_columns = (row.operator for row in rows)
     assert isinstance(linear, Gemm)
     assert isinstance(batched, Gemm)
     assert isinstance(plain, Gemm)
     assert (linear.m, linear.n, linear.k, linear.layout, linear.order) == (16, 4096, 1024, "tn", "row")
     assert (batched.batch, batched.order) == (8, "row")
-    assert (plain.layout, plain.order) == ("tn", "column")
+    assert (plain.layout, plain.order) == ("tn", "row")
+    assert by_columns == replace(plain, order="column")
+    with pytest.raises(MeasuredError, match="order: C of bmm is row-major, got 'column'; write op gemm"):
+        read_measured(write(tmp_path, HEADER + ",order", f"{bmm},column"))
 
 
 def test_the_layout_is_as_stated_or_as_the_source_calls_it(tmp_path: Path) -> None:
@@ -240,7 +244,7 @@ def test_the_layout_is_as_stated_or_as_the_source_calls_it(tmp_path: Path) -> No
 )
 def test_padded_leading_dimensions_are_those_that_ran(tmp_path: Path, layout: str, ran: tuple[int, int, int]) -> None:
     line = stated(op="gemm", m="35", n="33", k="17", layout=layout, dtype="fp16")
-    rows = read_measured(write(tmp_path, HEADER + ",padded_to", f"{line},8", f"{line},"))
+    rows = read_measured(write(tmp_path, HEADER + ",order,padded_to", f"{line},column,8", f"{line},column,"))
     padded, as_stated = (row.operator for row in rows)
     assert isinstance(padded, Gemm)
     assert isinstance(as_stated, Gemm)

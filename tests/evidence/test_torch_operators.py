@@ -28,13 +28,13 @@ def result(operator: Operator) -> tuple[tuple[Any, ...], Any]:
 
 
 @pytest.mark.parametrize("layout", ["tn", "nn", "nt"])
-@pytest.mark.parametrize("op", ["gemm", "linear", "bmm"])
-def test_a_product_has_the_layout_and_order_of_its_row(op: Any, layout: str) -> None:
-    operator = Gemm(3, 5, 7, Dtype.FP64, 2 if op == "bmm" else 1, layout, op=op)
+@pytest.mark.parametrize(("op", "order"), [("gemm", "row"), ("gemm", "column"), ("linear", "row"), ("bmm", "row")])
+def test_a_product_has_the_layout_and_order_of_its_row(op: Any, order: str, layout: str) -> None:
+    operator = Gemm(3, 5, 7, Dtype.FP64, 2 if op == "bmm" else 1, layout, order=order, op=op)
     (x, w), c = result(operator)
     # BLAS, column-major: its A is the right-hand operand of a product in rows, stored as a transposed one if 'n'.
     left, right = (x.mT if layout[1] == "t" else x), (w.mT if layout[0] == "t" else w)
-    rows, columns = (operator.n, operator.m) if op == "gemm" else (operator.m, operator.n)
+    rows, columns = (operator.n, operator.m) if order == "column" else (operator.m, operator.n)
     assert tuple(c.shape[-2:]) == (rows, columns)
     assert torch.equal(c, left @ right)
     assert x.is_contiguous()
@@ -57,7 +57,7 @@ def test_a_bias_is_added() -> None:
 def test_two_of_every_four_values_are_pruned(dtype: Dtype) -> None:
     from gpusim.measure.torch_operators import _pruned
 
-    a = _pruned(Gemm(64, 64, 256, dtype, op="gemm", sparsity="2:4"), "cpu")
+    a = _pruned(Gemm(64, 64, 256, dtype, order="column", op="gemm", sparsity="2:4"), "cpu")
     kept = (a.to(torch.float32) != 0).view(64, 64, 4).sum(-1)
     assert 8 * a.element_size() == dtype.bits
     assert int(kept.max()) == 2
@@ -67,7 +67,7 @@ def test_two_of_every_four_values_are_pruned(dtype: Dtype) -> None:
 def test_one_of_every_two_fp32_values_is_pruned() -> None:
     from gpusim.measure.torch_operators import _pruned
 
-    a = _pruned(Gemm(64, 64, 256, Dtype.TF32, op="gemm", sparsity="2:4"), "cpu")
+    a = _pruned(Gemm(64, 64, 256, Dtype.TF32, order="column", op="gemm", sparsity="2:4"), "cpu")
     assert ((a != 0).view(64, 128, 2).sum(-1) == 1).all()
 
 
@@ -97,7 +97,7 @@ def test_what_pytorch_has_no_call_for_is_unavailable() -> None:
     for operator in (
         Gemm(32, 32, 32, Dtype.INT8, 2, op="bmm"),
         Gemm(32, 32, 32, Dtype.INT4, op="linear"),
-        Gemm(32, 32, 32, Dtype.FP64, op="gemm", sparsity="2:4"),
+        Gemm(32, 32, 32, Dtype.FP64, order="column", op="gemm", sparsity="2:4"),
         Elementwise(8, 8, Dtype.TF32, "add"),
     ):
         with pytest.raises(UnavailableError):

@@ -53,7 +53,7 @@ def test_the_folder_has_every_row_the_report_and_the_pictures(command: RunGpusim
     assert done.returncode == 1  # one row is skipped
     names = ["error_by_shape.png", "parity.png", "rows.csv", "speedup.png", "validation.json"]
     assert sorted(path.name for path in out.iterdir()) == names
-    assert [Path(text.rpartition(" ")[2]).name for text in done.stderr.splitlines()] == names
+    assert [Path(text.rpartition(" ")[2]).name for text in done.stderr.splitlines()[: len(names)]] == names
     written = json.loads((out / "validation.json").read_text(encoding="utf-8"))
     assert sorted(written.pop("files")) == [name for name in names if name != "validation.json"]
     assert written == without_seconds(json.loads(done.stdout))
@@ -139,7 +139,7 @@ def test_times_of_another_unit_are_doubted(command: RunGpusim, write_runs: Write
     done = command("validate", in_ms)
     assert done.returncode == 0
     assert re.search(r"runs\.csv: predicted times are [\d,]+ times the measured; is time_us in us\?\n$", done.stderr)
-    assert command("validate", write_runs([line((2048, 1024, 1024), 100.0)])).stderr == ""
+    assert "time_us in us" not in command("validate", write_runs([line((2048, 1024, 1024), 100.0)])).stderr
 
 
 def test_a_column_in_another_unit_is_named(command: RunGpusim, table: Path) -> None:

@@ -17,11 +17,11 @@ from gpusim.execution.sweep import predict_all
 
 PRODUCT = ("-n", "64", "-k", "64", "--detail", "bound")
 STEP = ("--mode", "inference", "--batch", "1", "--seq-len", "16")
-ON_T4 = "in the prediction of bmm:16x64x64:fp16 on T4"
+ON_T4 = "in the prediction of gemm:16x64x64:fp16 on T4"
 EXPERIMENT = "title: Small\ngpus: [T4]\ndtypes: fp16\ndetail: bound\ngemms: [{m: [16, 32], n: 64, k: 64}]\n"
 CLAIMS = """\
 title: A claim
-runs: {small: {gpu: T4, gemm: {op: bmm, m: 16, n: 64, k: 64, dtype: fp16}}}
+runs: {small: {gpu: T4, gemm: {op: gemm, m: 16, n: 64, k: 64, dtype: fp16}}}
 claims: [{claim: it takes time, source: arithmetic, published: 1, predicted: small.time_us}]
 """
 
@@ -127,7 +127,7 @@ def test_python_raises_the_error_itself(defect: ValueError, call: Callable[[], o
 @pytest.mark.usefixtures("as_a_user")
 def test_what_a_gpu_cannot_run_and_wrong_input_are_no_defects(command: RunGpusim) -> None:
     both = command("compare", "gemm:16x64x64:bf16", "--archs", "t4,a100-sxm4-80gb", "--detail", "bound", "--jobs", "1")
-    assert (both.returncode, both.stderr) == (0, "")
+    assert (both.returncode, both.stderr) == (1, "gpusim: 1 of 2 GPUs cannot run it\n")
     assert "has no bf16 multiplication" in both.stdout
     assert "has no bf16 multiplication" in refused(
         command("gemm", "--arch", "t4", "-m", "16", *PRODUCT, "--dtype", "bf16")

@@ -84,10 +84,10 @@ def defective(_system: System, operator: Operator, _options: Options, **_others:
 def test_a_defect_is_the_reason_of_its_case_in_one_line_with_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpusim.execution.cases.predict", defective)
     (found,) = predict_all(products(1), tolerant=True)
-    assert found.reason == "ZeroDivisionError: of bmm in two lines (a defect of gpusim)"
+    assert found.reason == "ZeroDivisionError: of gemm in two lines (a defect of gpusim)"
     assert "raise ZeroDivisionError" in found.traceback
-    assert found.traceback.endswith("in the prediction of bmm:64x64x64:fp16 on T4\n")
-    with pytest.raises(DefectError, match="of bmm in two lines") as caught:
+    assert found.traceback.endswith("in the prediction of gemm:64x64x64:fp16 on T4\n")
+    with pytest.raises(DefectError, match="of gemm in two lines") as caught:
         found.or_raise()
     assert caught.value.__notes__ == [found.traceback]
 

@@ -111,10 +111,12 @@ def test_a_convolution_counts_the_operations_of_its_implicit_multiplication() ->
     assert Convolution(shape, Dtype.FP16).flops == 2 * 4 * 79 * 341 * 32 * 100
 
 
-def test_c_is_column_major_in_blas_and_row_major_in_frameworks() -> None:
+def test_c_is_row_major_unless_the_order_says_otherwise() -> None:
     orders = {op: parse_operator({"op": op, "m": 8, "n": 8, "k": 8, "dtype": "fp16"}).columns["op"] for op in GEMM_OPS}
     assert orders == {op: op for op in GEMM_OPS}
-    assert [Gemm(8, 8, 8, Dtype.FP16, op=op).order for op in GEMM_OPS] == ["column", "row", "row"]
+    assert [Gemm(8, 8, 8, Dtype.FP16, op=op).order for op in GEMM_OPS] == ["row", "row", "row"]
+    assert "order" not in Gemm(8, 8, 8, Dtype.FP16).columns
+    assert Gemm(8, 8, 8, Dtype.FP16, order="column").columns["order"] == "column"
     assert parse_operator({"m": 8, "n": 8, "k": 8, "dtype": "half"}) == Gemm(8, 8, 8, Dtype.FP16)
 
 
@@ -165,7 +167,7 @@ CONVOLUTION = {
         ),
         (
             {"op": "bmm", "m": 1, "n": 1, "k": 1, "dtype": "fp16", "order": "column"},
-            "order: C of bmm is row-major, got 'column'",
+            "order: C of bmm is row-major, got 'column'; write op gemm",
         ),
         ({**CONVOLUTION, "filter_h": 9}, "filter_h, filter_w: the filter is larger than the padded image"),
         ({**CONVOLUTION, "stride_h": 0}, "stride_h: expected a positive integer, got 0"),

@@ -20,9 +20,10 @@ from gpusim.evidence.fields import MeasuredError
 from gpusim.execution.cases import Case, CaseResult
 from gpusim.execution.models import GenerationWorkload, ModelWorkload
 from gpusim.execution.sweep import predict_one
+from gpusim.files.outputs import write_csv
 from gpusim.models.policy import Policy
 from gpusim.specs import load_spec
-from gpusim.studies.validation.end_to_end import WHOLE_MODELS
+from gpusim.studies.validation.end_to_end import WHOLE_MODELS, validate_steps, workload_of
 from gpusim.studies.validation.kinds import kind_of
 from gpusim.studies.validation.session import OPERATORS
 
@@ -297,7 +298,11 @@ def test_the_memory_said_before_a_text_is_generated_is_that_of_its_last_token() 
             ("bert_large", "--arch", "t4", "--version", "new"),
             "version: expected one of PyTorch, such as 2.1, got 'new'",
         ),
-        (("bert_large", "--arch", "t4", "--container", "cuda"), "no version of PyTorch is known of 'cuda'; known are "),
+        (("bert_large", "--arch", "t4", "--container", "cuda"), "known of 'cuda'; name a container of NVIDIA's"),
+        (
+            ("bert_large", "--arch", "t4", "--container", "pytorch-21.07-py3"),
+            "no version of PyTorch is known of 'pytorch-21.07-py3'; the nearest are those of 21.05 and 21.09",
+        ),
         (("bert_large", "--arch", "t4", "--batch", "9" * 30), "size batch: expected a positive integer that 64 bits"),
         (("bert_large", "--arch", "t4", "--batch", "9" * 17), "its result has more elements than 64 bits count"),
         (("bert_large", "--arch", "t4", "--mode", "inference", "--generate", "8"), "attends to later tokens"),
@@ -358,3 +363,81 @@ def test_rows_that_are_not_predicted_are_counted_with_their_reason(
         "model 'alexnet' is not known": 1,
     }
     assert abs(found["rows"][0]["error_pct"]) < 10
+
+
+STEP = {
+    "id": "a",
+    "gpu": "a100-sxm4-80gb",
+    "gpus": "4",
+    "model": "bert_large",
+    "container": "pytorch-22.09-py3",
+    "mode": "training",
+    "precision": "fp32",
+    "batch_per_gpu": "96.0",
+    "value": "100",
+    "unit": "ms/step",
+}
+
+
+def _steps(tmp_path: Path, *rows: dict[str, str]) -> Path:
+    path = tmp_path / "steps.csv"
+    names = dict.fromkeys(name for row in rows for name in row)
+    write_csv(path, [{name: row.get(name, "") for name in names} for row in rows])
+    return path
+
+
+@pytest.mark.parametrize(
+    ("stated", "parallel", "passes"),
+    [
+        ({}, "data", 1),
+        ({"variant": "fusion", "container": "pytorch-2.1-cu121"}, "data", 1),
+        ({"variant": "dp4"}, "data", 1),
+        ({"variant": "tp4"}, "tensor", 1),
+        ({"variant": "pp4_1"}, "pipeline", 1),
+        ({"variant": "pp4_2"}, "pipeline", 2),
+        ({"parallel": "tensor"}, "tensor", 1),
+        ({"parallel": "pipeline:4", "accumulation_steps": "8"}, "pipeline", 8),
+    ],
+)
+def test_a_row_says_how_gpus_share_the_work(tmp_path: Path, stated: dict[str, str], parallel: str, passes: int) -> None:
+    (row,) = read_steps(_steps(tmp_path, STEP | stated))
+    workload = workload_of(row)
+    assert (row.batch, row.mode, workload.gpus) == (96, "train", 4)
+    assert (workload.parallel, workload.options.accumulation) == (parallel, passes)
+
+
+def test_a_row_says_how_its_framework_ran(tmp_path: Path) -> None:
+    stated = {"layout": "nhwc", "attention": "fused", "torch": "2.1.0+cu121", "cuda": "12.1", "compiled": "yes"}
+    plain, chosen = read_steps(_steps(tmp_path, STEP, STEP | stated))
+    before, after = workload_of(plain).policy, workload_of(chosen).policy
+    assert (before.version, before.layout, before.attention, before.fusion) == ("1.13", "nchw", None, "none")
+    assert (after.version, after.layout, after.attention, after.fusion) == ("2.1", "nhwc", "fused", "elementwise")
+    assert (plain.cuda, chosen.cuda) == (None, 12)
+
+
+def test_a_locked_clock_is_that_of_the_prediction(tmp_path: Path) -> None:
+    small = STEP | {"gpus": "1", "batch_per_gpu": "1", "seq_len": "32", "mode": "inference"}
+    clocks = [small | {"clock_mhz": clock} for clock in ("", "705", "9000")]
+    unknown = small | {"container": "pytorch-21.07-py3"}
+    report = validate_steps([_steps(tmp_path, *clocks, unknown)])
+    free, locked = report.scored
+    assert locked.parts[0][1].step.clock_mhz <= 705 < free.parts[0][1].step.clock_mhz
+    assert [reason for _, reason in report.skipped] == [
+        "clock_mhz: 9000, and A100-SXM4-80GB runs at 210 to 1410",
+        "no version of PyTorch is known of 'pytorch-21.07-py3'; the nearest are those of 21.05 and 21.09",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stated", "message"),
+    [
+        ({"parallel": "expert"}, "steps.csv:2: parallel: expected data, tensor or pipeline"),
+        ({"variant": "dp8"}, "steps.csv:2: variant: dp8 is of 8 GPUs, and the column gpus says 4"),
+        ({"torch": "new"}, "steps.csv:2: torch: expected a version such as 2.1, got 'new'"),
+        ({"compiled": "perhaps"}, "steps.csv:2: compiled: unknown 'perhaps'"),
+        ({"batch_per_gpu": "96.5"}, "steps.csv:2: batch_per_gpu: "),
+    ],
+)
+def test_a_wrong_value_of_a_step_is_refused_at_its_line(tmp_path: Path, stated: dict[str, str], message: str) -> None:
+    with pytest.raises(MeasuredError, match=re.escape(message)):
+        read_steps(_steps(tmp_path, STEP | stated))

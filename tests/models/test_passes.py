@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import golden_rows
@@ -336,6 +337,26 @@ def test_fused_attention_is_one_kernel_in_either_pass_with_the_same_operations(n
     whole = [replace(one, causal=False) for one in (task.operator for task in tasks) if isinstance(one, Attention)]
     forward = sum(one.flops for one in whole if not one.backward)
     assert flops(tasks, "forward") + forward == graph.flops
+
+
+def test_calls_of_pytorchs_attention_are_fused_by_version(tmp_path: Path) -> None:
+    (tmp_path / "call.yaml").write_text(
+        "title: a call\nsource: made up\nitem: seq\noptimizer: adam\n"
+        "sizes: {batch: 2, seq_len: 128, heads: 4, features: 64}\ninputs:\n  x: [batch, heads, seq_len, features]\n"
+        "layers:\n  - {op: attention, inputs: [x, x, x], heads: heads}\n",
+        encoding="utf-8",
+    )
+    called, spelled_out = load_model(str(tmp_path / "call.yaml")).graph({}), graph_of("bert_large", batch=1, layers=2)
+
+    def fuses(graph: Graph, name: str = A100, **chosen: Any) -> bool:
+        tasks = tasks_of(graph, Policy("inference", **chosen), gpu(name))
+        return any(isinstance(task.operator, Attention) for task in tasks)
+
+    assert fuses(called, version="2.0")
+    assert not fuses(called, version="1.13")
+    assert not fuses(called, version="2.0", attention="eager")
+    assert not fuses(spelled_out, version="2.1")
+    assert not fuses(called, "v100-sxm2-16gb", precision="bf16")  # no kernel for the type below 8.0
 
 
 def test_fused_attention_keeps_no_scores_in_memory() -> None:

@@ -3,9 +3,7 @@
 The profiler writes ``runs.gemm.csv`` and ``runs.conv2d.csv``. Runtime is in milliseconds: CUDA events around many
 launches, whose operands rotate past L2. Columns: performance_report.cpp, gemm_operation_profiler.cu and
 conv2d_operation_profiler.cu of https://github.com/NVIDIA/cutlass, tools/profiler/src.
-A GEMM that CUTLASS writes in rows becomes ``bmm``, the schema's GEMM without bias that writes rows, and one
-in columns ``gemm``, so that m, n and k stay as they are. In rows, BLAS would swap the operands, and with them layout
-and tile.
+In rows, BLAS would swap the operands, and with them layout and tile; m, n and k stay as they are.
 """
 
 from __future__ import annotations
@@ -131,12 +129,13 @@ def _add(found: Import, line: int, fields: Fields) -> None:
     sparse = fields.get("OperationKind") == "spgemm" or fields.get("op_class") == "sptensorop"
     m, n, k = (fields.number(column) for column in "mnk")
     operation = Operation(
-        "bmm" if rows else "gemm",
+        "gemm",
         (fields.whole("batch_count") or 1, m, n, k),
         _dtype(fields, element),
         layout=layout,
         accumulate=FORMAT_IN_KERNEL_NAME.get(fields.get("accum"), ""),
         sparsity="2:4" if sparse else "dense",
+        order="row" if rows else "column",
         extra={column: fields.get(column) for column in ("Provider", "split_k_slices", "stages") if fields.get(column)},
     )
     kernel = RecordedKernel(fields.get("Operation"), 0.0, threads=_threads(fields), tile=_tile(fields, rows=rows))

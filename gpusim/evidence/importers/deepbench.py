@@ -212,7 +212,7 @@ def _add(found: Import, number: int, fields: Fields, table: _Table, sheet: str) 
             shape = (1, sizes["m"], sizes["n"], sizes["k"])
             _check_rate(fields, table.rate, shape, time, time_us)
             layout, padded_to = _layout(fields, names), PADDED_TO.get(dtype)
-            operation = Operation(time.op, shape, dtype, layout, accumulate, padded_to=padded_to)
+            operation = Operation(time.op, shape, dtype, layout, accumulate, order="column", padded_to=padded_to)
         else:
             convolution = _convolution(fields, names, sizes)
             extra = convolution.columns | {"algo": fields.get(names["algorithm"])}

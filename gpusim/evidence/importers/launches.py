@@ -14,7 +14,7 @@ from pathlib import Path
 from gpusim.evidence.fields import csv_fields, header_with, read_text
 from gpusim.evidence.importers.kernel_names import NO_PRODUCT, ProductKernel, converting, is_reduction, product_kernel
 from gpusim.evidence.importers.rows import Import, Operation, RecordedKernel, SourceError
-from gpusim.workloads.gemm import GEMM_OPS, LAYOUTS
+from gpusim.workloads.gemm import GEMM_OPS, LAYOUTS, ORDERS, StorageOrder
 
 SHAPE_COLUMNS = ("m", "n", "k")
 ELAPSED_CYCLES = "sm__cycles_elapsed.max"
@@ -112,7 +112,7 @@ def _stated(found: Import, count: int) -> list[Operation]:
 
 
 def _shapes_of_file(path: Path) -> list[Operation]:
-    """The lines of a CSV of shapes: m, n, k and, where they are known, op, batch, dtype and layout."""
+    """The lines of a CSV of shapes: m, n, k and, where they are known, op, batch, dtype, layout and order."""
 
     def header(where: str, names: list[str]) -> list[str]:
         return header_with(SHAPE_COLUMNS, where, names)
@@ -123,5 +123,6 @@ def _shapes_of_file(path: Path) -> list[Operation]:
         op = fields.one_of("op", GEMM_OPS, unknown=("",)) or "linear"
         dtype = fields.dtype("dtype") if fields.get("dtype") else None
         layout = fields.one_of("layout", LAYOUTS, unknown=("",))
-        shapes.append(Operation(op, (fields.whole("batch") or 1, m, n, k), dtype, layout))
+        order: StorageOrder = "column" if fields.one_of("order", ORDERS, unknown=("",)) == "column" else "row"
+        shapes.append(Operation(op, (fields.whole("batch") or 1, m, n, k), dtype, layout, order=order))
     return shapes

@@ -20,6 +20,7 @@ from gpusim.evidence.importers.devices import Device, without_spec
 from gpusim.evidence.measured import MAX_NAME_CHARACTERS, MeasuredRow
 from gpusim.numbers.formats import Dtype
 from gpusim.units import LARGEST_SIZE
+from gpusim.workloads.gemm import GEMM_OPS, StorageOrder
 
 Shape = tuple[int, int, int, int | None]
 """Batch, m, n and k of an operator; k is None where it has none."""
@@ -70,6 +71,8 @@ class Operation:
     layout: str = ""
     accumulate: str = ""
     sparsity: str = "dense"
+    order: StorageOrder = "row"
+    """How C of a GEMM lies."""
     output: str = ""
     padded_to: int | None = None
     """Multiple to which leading dimensions were padded; ``shape`` has the sizes before."""
@@ -223,6 +226,7 @@ class Import:
                 cuda=options.cuda or timing.cuda,
                 timer_us=timing.timer_us,
                 padded_to=operation.padded_to,
+                order=operation.order if operation.op in GEMM_OPS else "",
                 extra=operation.extra,
             )
         except ValueError as error:

@@ -18,6 +18,8 @@ from gpusim.numbers.formats import Dtype
 from gpusim.workloads.attention import Attention as AttentionOperator
 from gpusim.workloads.memory_bound import ColumnReduction
 
+FUSED_BF16 = (8, 0)
+"""First compute capability with fused attention in BF16."""
 HEADS_APART = 4
 """Dimensions of queries, keys and values whose heads lie side by side."""
 
@@ -25,7 +27,8 @@ HEADS_APART = 4
 class Attention(Layer):
     """Scaled dot-product attention of queries, keys and values, ``batch x length x features`` each.
 
-    Or ``batch x heads x length x features of a head``, as PyTorch's function takes them, and gives its result. A fourth
+    Or ``batch x heads x length x features of a head``, as PyTorch's scaled_dot_product_attention takes them, and gives
+    its result: such a layer is a call of that function, another an implementation that a model spells out. A fourth
     input is added to the scores, broadcast to ``batch x heads x queries x keys``. How it is computed, as separate
     products around a softmax or as one kernel, is the framework's.
     """
@@ -70,12 +73,24 @@ class Attention(Layer):
 
     def call(self, tape: Tape, *inputs: Value) -> Value:
         """Computed as the policy says; a bias that differs by query is added to scores in memory."""
-        fused = tape.arithmetic.policy.attention == "fused" and all(_by_key(bias) for bias in inputs[3:])
-        if fused:
+        arithmetic, called = tape.arithmetic, len(inputs[0].shape) == HEADS_APART
+        fused = arithmetic.policy.attention == "fused" or (
+            called and arithmetic.policy.calls_fused_attention and self._has_fused_kernel(tape, inputs[0])
+        )
+        if fused and all(_by_key(bias) for bias in inputs[3:]):
             return self._fused(tape, inputs)
-        if len(inputs[0].shape) == HEADS_APART:
+        if called:
             return self._attended(tape, inputs)
         return self._eager(tape, inputs)
+
+    @staticmethod
+    def _has_fused_kernel(tape: Tape, queries: Value) -> bool:
+        """Whether PyTorch has one for the type: BF16 from compute capability 8.0 on.
+
+        Source: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, check_tensor_dtype.
+        """
+        dtype = tape.arithmetic.cast_to("matmul") or queries.dtype
+        return dtype is not Dtype.BF16 or tape.arithmetic.gpu.capability >= FUSED_BF16
 
     def _fused(self, tape: Tape, inputs: Sequence[Value]) -> Value:
         """Launch one fused kernel in either pass, which takes heads as they lie."""

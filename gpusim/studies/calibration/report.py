@@ -22,6 +22,8 @@ MIN_BIAS = 0.02
 """Smaller moves of a weight are left out of a spec: a feature spans a few units, and the estimates are not as sure."""
 
 
+LARGE_PCT = 20.0
+"""Mean error of rows left out, from which on a fit or its tables are in doubt [%]."""
 WORSE = 0.5
 """Rise of a table's mean error that a report names [percent points]."""
 
@@ -77,7 +79,16 @@ class CalibrationReport:
             for one in self.calibration.fitted
             if one.at_limit and not one.driven_to_limit
         ]
-        return [*at_limit, *self._worse_tables(), *self._not_kept()]
+        return [*at_limit, *self._large_error(), *self._worse_tables(), *self._not_kept()]
+
+    def _large_error(self) -> Iterator[str]:
+        """Line that says that rows which the fit had left out are predicted badly, if they are."""
+        held_out_pct = _metrics("", self.calibration.held_out)["_mape"]
+        if held_out_pct > LARGE_PCT:
+            yield (
+                f"mean error {held_out_pct:.0f} % on rows that the fit left out: check the columns order, layout, "
+                "load, l2 and method of the tables before you use this spec"
+            )
 
     def _not_kept(self) -> Iterator[str]:
         """Line that says that the fit is not kept, if it is not."""

@@ -35,6 +35,8 @@ from gpusim.studies.calibration.search import Log
 from gpusim.studies.calibration.spec_writer import write_spec
 from gpusim.studies.calibration.timer import FittedBoards, Timer
 from gpusim.studies.calibration.unfitted import predict_unfitted
+from gpusim.studies.validation.assumptions import assumed, doubts
+from gpusim.studies.validation.prediction import systems_of
 
 WORTH_COMPILING = 1000
 """Derivatives by rows and values, and candidates, from which on the simulator is compiled: half a minute once on a
@@ -108,6 +110,9 @@ def calibrate(
     kernels, without_kernel = records(of_kernels, boards)
     for reason, count in without_kernel.items():
         left_out[f"recorded: {reason}"] = count
+    used = [item.row for item in found]
+    for text in (*assumed(used), *doubts(used, systems_of(used, specs, overheads or {}, arch_path), service)):
+        log(text)
     journal = Journal(journal_of(out))
     if journal.damaged:
         log(f"{journal.damaged} damaged records of an interrupted calibration ignored and timed again")

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from gpusim.errors import InputError
 from gpusim.evidence.end_to_end import KNOWN_BY, StepRow, read_steps
 from gpusim.evidence.fields import rows_of
 from gpusim.execution.cases import Case
@@ -18,10 +19,12 @@ from gpusim.experiment.model_run import ModelRun, Script
 from gpusim.models.policy import LOWERED, Fusion, Layout
 from gpusim.progress import Progress, no_progress
 from gpusim.report.step_validation_tables import step_validation_tables
+from gpusim.specs import Spec, load_spec
 from gpusim.step.model import ModelResult
 from gpusim.studies.validation.prediction import specs_of
 from gpusim.studies.validation.step_report import STEP_TIMES, EndToEndReport, ScoredStep
 from gpusim.studies.validation.table_kind import Request, TableKind, Validated
+from gpusim.system import System
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +144,14 @@ def validate_steps(
         elif row.model not in MODELS:
             reasons[index] = f"model '{row.model}' is not known"
         else:
-            for share, workload in workloads_of(row):
+            try:
+                system, steps = _system_of(row, specs[row.gpu], arch_path), workloads_of(row)
+            except InputError as error:
+                reasons[index] = str(error)
+                continue
+            for share, workload in steps:
                 shares.append((index, share))
-                cases.append(Case(specs[row.gpu].system, replace(workload, arch_path=tuple(arch_path))))
+                cases.append(Case(system, replace(workload, arch_path=tuple(arch_path))))
     parts: dict[int, list[tuple[float, ModelResult]]] = {}
     for (index, share), outcome in zip(shares, predict_all(cases, service, progress, tolerant=True), strict=True):
         if outcome.result is None:
@@ -154,6 +162,21 @@ def validate_steps(
     skipped = [(rows[index], reasons[index]) for index in sorted(reasons)]
     hashes = {str(path): hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
     return EndToEndReport(tuple(scored), tuple(skipped), hashes)
+
+
+def _system_of(row: StepRow, spec: Spec, arch_path: Sequence[Path]) -> System:
+    """The system that a row was timed on.
+
+    Raises:
+        InputError: its GPU does not run at the clock that the row states.
+    """
+    system = spec.system if row.cuda is None else load_spec(spec.files[0], arch_path, cuda=row.cuda).system
+    if row.clock_mhz is None:
+        return system
+    low_mhz, high_mhz = system.gpu.clock.min_mhz, system.gpu.clock.max_mhz
+    if not low_mhz <= row.clock_mhz <= high_mhz:
+        raise InputError(f"clock_mhz: {row.clock_mhz:g}, and {system.gpu.name} runs at {low_mhz:g} to {high_mhz:g}")
+    return system.with_values([("clock.max_mhz", row.clock_mhz)])
 
 
 def workloads_of(row: StepRow) -> list[tuple[float, ModelWorkload]]:
@@ -167,8 +190,7 @@ def workload_of(row: StepRow, length: int | None = None) -> ModelWorkload:
     known = MODELS[row.model]
     beams = int(found[1]) if (found := BEAMS.search(row.notes)) else None
     infers = row.mode == "inference"
-    compiled = row.extra.get("variant") == "fusion"
-    fused = known.fusion == "elementwise" or compiled
+    fused = known.fusion == "elementwise" or row.compiled
     run = ModelRun(
         model=_model_of(known, beams, infers=infers),
         mode=row.mode,
@@ -177,11 +199,13 @@ def workload_of(row: StepRow, length: int | None = None) -> ModelWorkload:
         gpus=row.gpus,
         accumulation=row.accumulation,
         fusion="elementwise" if fused else "none",
-        attention="fused" if compiled and known.matched else "eager",
-        layout=known.inference_layout if infers else None,
+        attention=row.attention or ("fused" if row.compiled and known.matched else None),
+        layout=row.layout or (known.inference_layout if infers else None),
+        version=row.torch,
         script=known.script.model_copy(update={"container": row.framework}),
     )
-    return replace(run.workload(row.gpu), without=("update",) if row.unit == STEP_TIMES else ())
+    without = ("update",) if row.unit == STEP_TIMES else ()
+    return replace(run.workload(row.gpu), without=without, parallel=row.parallel)
 
 
 def _model_of(known: _Known, beams: int | None, *, infers: bool) -> str:

@@ -20,6 +20,7 @@ from gpusim.execution.service import Service
 from gpusim.progress import Progress, no_progress
 from gpusim.specs import Spec, load_spec
 from gpusim.studies.validation.accuracy import metrics, percent, rounded, strata
+from gpusim.studies.validation.assumptions import assumed, doubts
 from gpusim.studies.validation.kernel_choice import by_gpu_and_op, kernel_choice, recorded_split_k
 from gpusim.studies.validation.prediction import Predictions, Scored, predict_rows, specs_of, systems_of
 from gpusim.studies.validation.speedups import Speedups, speedups
@@ -78,6 +79,8 @@ class ValidationReport:
     """Hashes of the specs by the name that the tables give the GPU."""
     overheads: Mapping[str, float]
     """Host time in the readings, by timing method [us], given by the user in place of the spec's."""
+    remarks: tuple[str, ...] = ()
+    """Lines on what the tables do not state, and on what they state that another assumption explains better."""
 
     @property
     def other_units(self) -> dict[str, float]:
@@ -155,12 +158,14 @@ def validate(
     if boards:
         worst += [item for pair in speedups(boards, rows, predictions).worst for item in (pair.first, pair.second)]
     predictions = predictions.with_limits(worst, service)
+    logs = {index: math.log1p(item.error_fraction) for index, item in predictions.scored.items()}
     return ValidationReport(
         detail,
         _tables(rows, predictions, sha256),
         speedups(boards, rows, predictions) if boards else None,
         {gpu: spec.sha256 for gpu, spec in specs.items()},
         overheads or {},
+        (*assumed(rows), *(doubts(rows, systems, service, logs) if detail == "sampled" else ())),
     )
 
 

@@ -34,7 +34,7 @@ def _validated(files: Sequence[Path], request: Request) -> Validated:
         )
         written = tuple(write_files(report, out)) if out else ()
     resumed, damaged = (journal.resumed, journal.damaged) if journal else (0, 0)
-    return Validated(report, written, resumed, damaged, tuple(_other_units(report)))
+    return Validated(report, written, resumed, damaged, (*report.remarks, *_other_units(report)))
 
 
 def _other_units(report: ValidationReport) -> Iterator[str]:
