@@ -6,6 +6,7 @@ Instruction counts are what a compiler makes of a kernel's source; each kernel s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
 from typing import Annotated, Literal, TypeVar
 
@@ -204,20 +205,45 @@ class NormKernel(_RowsKernel):
 
 
 class ReductionKernel(_Kernel):
-    """Each warp reduces a row; all warps of a CTA share a long one, and CTAs one that is longer still."""
+    """Threads in two axes share the inputs of results: of rows, of columns, or along a dimension between.
+
+    How many share them follows from the sizes (:func:`gpusim.lowering.vector.reduction.divided`).
+    """
 
     kind: Literal["reduction"]
-    threads: Threads
-    vector_elements: Count
-    min_values_per_thread: Count = Field(description="of threads in CTAs that share a row")
-    max_values_per_thread: Count = Field(description="from which on warps share a row, and then CTAs")
+    threads: Threads = Field(description="of a CTA at most, over the neighbouring results of a thread")
+    vector_elements: Count = Field(description="neighbouring inputs, or results, of a thread in one load at most")
+    loads_at_once: Count = Field(description="loads of a thread before it uses the first one, where they take no vector")
+    min_values_per_thread: Count = Field(description="of threads in CTAs that share a result")
+    max_values_per_thread: Count = Field(description="from which on warps share a result, and then CTAs")
     iteration: Work = Field(description="of an iteration of a loop: address, compare, branch")
-    functions: Annotated[dict[str, Work], _names_among(ROW_REDUCTIONS)] = Field(
+    functions: Annotated[dict[str, Work], _names_among((*ROW_REDUCTIONS, *COLUMN_REDUCTIONS))] = Field(
         description="of an element, by function"
+    )
+    registers_of_vectors: Registers | None = Field(
+        default=None, description="of a thread that has several results; ``registers`` if absent"
     )
 
     def computes(self, operator: VectorOperator) -> bool:
-        return isinstance(operator, Reduction | RowReduction) and operator.function in self.functions
+        return isinstance(operator, Reduction | RowReduction | ColumnReduction) and operator.function in self.functions
+
+    def along(self, operator: VectorOperator) -> bool:
+        """Whether what is reduced lies along memory: rows, or columns in pieces."""
+        return not isinstance(operator, ColumnReduction) or (operator.reads[0].run or 1) > 1
+
+    def outputs_of_thread(self, operator: VectorOperator) -> int:
+        """Neighbouring results of a thread: as many as divide the columns."""
+        if self.along(operator):
+            return 1
+        return math.gcd(operator.extents[1], self.vector_elements)
+
+    def printed_name(self, operator: VectorOperator) -> str:
+        of_thread = self.outputs_of_thread(operator)
+        return self.name.format(threads=self.threads // of_thread, outputs=of_thread, function=operator.function)
+
+    def registers_of(self, operator: VectorOperator) -> int:
+        """Registers of a thread."""
+        return (self.outputs_of_thread(operator) > 1 and self.registers_of_vectors) or self.registers.value
 
 
 class ColumnKernel(_Kernel):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from gpusim.hardware.gpu import Gpu
 from gpusim.launch import Grid, Resources
 from gpusim.library.vector import BlockRowsKernel, WarpRowsKernel, Work
@@ -25,28 +27,32 @@ WIDE_SHARED_BYTES = 16
 
 
 def lower_warp_rows(gpu: Gpu, operator: RowsOperator | RowReduction, kernel: WarpRowsKernel, *, warm: bool) -> Lowered:
-    """All of a row is loaded before the first use."""
-    lanes = gpu.sm.warp_size
-    warps = kernel.threads // lanes
-    rows = 2 if operator.n <= kernel.two_rows_until else 1
+    """All of a row is loaded before the first use. Rows that are shorter than a warp have fewer lanes each."""
+    # Registers hold a power of two of elements, and are computed with whether the row fills them or not.
+    padded = 1 << (operator.n - 1).bit_length()
+    lanes = min(gpu.sm.warp_size, padded)
+    warps = kernel.threads // gpu.sm.warp_size
+    rows_of_lane = 2 if operator.n <= kernel.two_rows_until else 1
+    rows = rows_of_lane * gpu.sm.warp_size // lanes
     grid = Grid(ceil_div(operator.m, warps * rows))
     # The last CTA has fewer rows; the average CTA stands for all.
-    mean_rows = operator.m / (grid.ctas * warps)
+    mean_rows = operator.m / (grid.ctas * warps) * rows_of_lane / rows
     accesses = mean_rows * ceil_div(operator.n, lanes)
-    # Registers hold a power of two of elements, and are computed with whether the row fills them or not.
-    held = threads_for(operator.n, kernel.max_n) / lanes
+    held = padded // lanes
     of_instruction = operator.n / (lanes * ceil_div(operator.n, lanes))
     loop = AccessLoop(gpu, grid.ctas, kernel.threads, 1, of_instruction, passing_bytes=operator.touched_bytes)
     *firsts, last = kernel.passes
-    reduction = warp_reduction(gpu, kernel.combine)
+    # The rows of a lane are independent: their instructions fill each other's latencies.
+    combine = warp_reduction(gpu, kernel.combine, values=rows_of_lane, threads=lanes)
     program: Program = (
         alu(gpu, kernel.setup),
         alu(gpu, kernel.load, mean_rows * held * len(operator.reads)),
         *loop.load(operator.reads),
-        *(op for work in firsts for op in (alu(gpu, work, mean_rows * held), *reduction)),
+        *(op for work in firsts for op in (alu(gpu, work, mean_rows * held, held), *combine)),
         alu(gpu, last, accesses),
         loop.store(operator.writes),
     )
+    held *= rows_of_lane
     registers = next((count for most, count in kernel.registers_by_elements if held <= most), kernel.registers.value)
     return lower_rows(
         gpu,
@@ -99,18 +105,30 @@ def _parts_of_row(
     n, vector = operator.n, int(kernel.vector_bytes / operator.reads[0].element_bytes)
     # Two accesses of a thread, or more, cover the row.
     threads = threads_for(n / vector / 2, kernel.max_threads)
-    # A row that does not begin on an aligned address has one iteration of single elements before the first vector; of
-    # rows whose length is odd, all but one in ``vector`` begin so.
-    aligned = n % vector == 0
-    head = 0 if aligned else threads * (1 - 1 / vector)
-    vector_iterations = int((n - head) // (threads * vector))
-    rest = n - vector_iterations * threads * vector
-    single_iterations = (0 if aligned else 1) + ceil_div(max(0, int(rest - head)), threads)
+    parts_of_row = [_single_elements(n, vector, threads, shift) for shift in range(0, vector, math.gcd(n, vector))]
+    rest, single_iterations = (sum(each) / len(parts_of_row) for each in zip(*parts_of_row, strict=True))
+    vector_iterations = (n - rest) / (threads * vector)
     parts = {
-        "": AccessLoop(gpu, operator.m, threads, vector_iterations, vector, 1 - rest / n),
-        SINGLES: AccessLoop(gpu, operator.m, threads, single_iterations, 1.0, rest / n),
+        "": AccessLoop(gpu, operator.m, threads, math.ceil(vector_iterations), vector, 1 - rest / n),
+        SINGLES: AccessLoop(
+            gpu, operator.m, threads, max(1, round(single_iterations + vector_iterations) - math.ceil(vector_iterations)), 1.0, rest / n
+        ),
     }
     return threads, {part: loop for part, loop in parts.items() if loop.iterations and loop.part}
+
+
+def _single_elements(n: int, vector: int, threads: int, shift: int) -> tuple[int, int]:
+    """Elements of a row that no vector access takes, and iterations of single ones.
+
+    A row that begins ``shift`` elements behind an aligned address has one iteration of single elements before the first
+    vector, in which the first ``shift`` threads idle.
+
+    >>> [_single_elements(2142, 4, 512, shift) for shift in (0, 2)]
+    [(94, 1), (2142, 5)]
+    """
+    head = min(n, threads - shift) if shift else 0
+    tail = (n - head) % (vector * threads)
+    return head + tail, (1 if head else 0) + ceil_div(tail, threads)
 
 
 def _pass(
@@ -127,7 +145,9 @@ def _pass(
 
     def repeated(part: str, loop: AccessLoop) -> Repeat:
         elements = loop.part * operator.n / (loop.threads * loop.iterations)
+        import os
         body: Program = (
+            Compute(float(os.environ.get("W","0"))),
             *loop.load(operator.reads, again + part),
             alu(gpu, kernel.iteration),
             alu(gpu, work, elements),
