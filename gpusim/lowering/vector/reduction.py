@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.launch import Grid, Resources
-from gpusim.library.vector import ReductionKernel
+from gpusim.library.vector import PARTIAL_BYTES, ReductionKernel
 from gpusim.lowering.totals import Lowered
 from gpusim.lowering.vector.arithmetic import SHUFFLED_BYTES, alu, cta_reduction, warp_reduction
 from gpusim.lowering.vector.rows import lower_rows
@@ -21,8 +21,6 @@ from gpusim.units import ceil_div
 from gpusim.workloads.memory_bound import ColumnReduction, RowReduction
 from gpusim.workloads.vector import Reduction
 
-PARTIAL_BYTES = 4
-"""A partial result in its accumulator."""
 VECTORISED_FROM = 128
 """Inputs of a result from which on each load takes a vector of them."""
 ENDS_OF_ROW = 2
