@@ -11,6 +11,7 @@ from conftest import REPOSITORY
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import gpusim
 from gpusim.files.yamlfile import SpecError
 from gpusim.library.main_loops import Pipes
 from gpusim.library.vector import VectorKernel, Work
@@ -303,6 +304,12 @@ def test_the_version_of_pytorch_decides_the_kernel_of_softmax(
 ) -> None:
     result = predict(t4, Softmax(512, n, Dtype.FP32), Options(detail="bound", torch=torch))
     assert (result.kernel, result.launch.threads) == (kernel, threads)
+
+
+def test_a_strided_operand_is_stated_by_name() -> None:
+    touched = {"reads": "9158656 fp16, 9158656 fp32 run 64", "writes": "9158656 fp32"}
+    result = gpusim.predict("t4", op="pointwise", m=9158656, n=1, dtype="fp32", function="add", torch="2.1", **touched)
+    assert result.kernel == "elementwise_kernel<128, 2, add>"
 
 
 def test_a_pinned_kernel_runs_whatever_version_has_it(t4: System) -> None:
