@@ -182,8 +182,8 @@ def predict(
         batch, layout, sparsity, accumulate, order, output_dtype, bias, beta: Further properties of a matrix
             multiplication; see :class:`gpusim.Gemm` for values and defaults. ``output_dtype`` is the type of C.
         batch, heads, key_heads, causal, mask, dropout: Further properties of attention.
-        function, reads, writes: What a ``pointwise``, ``row_reduction`` or ``column_reduction`` computes and touches, such
-            as ``reads="4096 fp16, 4096 fp32 run 8 distinct 64"`` (:func:`gpusim.workloads.memory_bound.parse_accesses`).
+        function, reads, writes: What a ``pointwise``, ``row_reduction`` or ``column_reduction`` computes and touches,
+            such as ``reads="4096 fp16, 4096 fp32 run 8"`` (:func:`gpusim.workloads.memory_bound.parse_accesses`).
         torch: Version of PyTorch whose kernels run, such as ``2.1``; the newest known if empty.
         detail: ``bound``, ``sampled`` (default) or ``full``.
         l2: State of L2 at the start, ``cold`` (default) or ``warm``.
