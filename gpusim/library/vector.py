@@ -134,6 +134,11 @@ class ElementwiseKernel(_Kernel):
     )
     planes: bool = Field(default=False, description="images whose channels lie apart (NCHW) alone")
     contiguous: bool = Field(default=False, description="tensors that are touched in order, each element once")
+    gathers: bool = Field(default=False, description="copies of rows that an index names")
+    max_ctas_per_sm: Count | None = Field(
+        default=None,
+        description="of the grid for each SM, which take all elements in turn; as many as it takes if absent",
+    )
     one_type: bool = Field(default=False, description="tensors of one data type, but for masks")
     index: Work = Field(default=Work(), description="of an element: where it lies in each tensor")
     iteration_wait_cycles: Cited[Cycles] | None = Field(
@@ -154,6 +159,8 @@ class ElementwiseKernel(_Kernel):
         touched = (*operator.reads, *operator.writes)
         if (self.channels_apart or self.planes) and (operator.reads[0].run or 1) == 1:
             return "it takes images whose channels lie apart"
+        if self.gathers and not _gathers(operator):
+            return "it copies rows that an index names"
         if self.contiguous and any(access.run or access.distinct for access in touched):
             return "it touches whole tensors in order"
         types = {access.dtype for access in touched}
@@ -171,6 +178,13 @@ class ElementwiseKernel(_Kernel):
 
         chain = Pipes(**total((work.chain, count) for work, count in operations))
         return Work(**total(operations), chain=chain)
+
+
+def _gathers(operator: VectorOperator) -> bool:
+    """Whether it copies rows of a tensor, each named by an index."""
+    elements = operator.writes[0].elements
+    read = sorted(access.elements for access in operator.reads)
+    return operator.function == "copy" and len(read) == 2 and read[0] < read[1] == elements
 
 
 class _RowsKernel(_Kernel):

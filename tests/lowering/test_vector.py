@@ -232,6 +232,10 @@ def test_what_is_broadcast_comes_from_dram_again_once_it_is_larger_than_l2(t4: S
         (Pointwise(("copy",), 4096, (_fp16(4096, run=64),), (_fp16(4096),)), "elementwise_kernel<128, 4"),
         (Pointwise(("copy",), 4096, (_fp32(4096, run=64),), (_fp32(4096),)), "elementwise_kernel<128, 2"),
         (ADAM, "multi_tensor_apply_kernel"),
+        (
+            Pointwise(("copy",), 4096, (Access(64, Dtype.FP64), Access(4096, Dtype.FP32, 64, 1024)), (_fp32(4096),)),
+            "indexSelectLargeIndex",
+        ),
         (Pointwise(("normalise",), 4096, (_fp16(4096), _fp32(4096, distinct=64)), (_fp16(4096),)), "batch_norm_kernel"),
         (Pointwise(("add", "relu"), 4096, (_fp16(4096), _fp32(4096, distinct=64)), (_fp16(4096),)), "fused_kernel"),
     ],
