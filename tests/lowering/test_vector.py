@@ -311,8 +311,16 @@ def test_the_version_of_pytorch_decides_the_kernel_of_softmax(
 
 
 def test_a_strided_operand_is_stated_by_name() -> None:
-    touched = {"reads": "9158656 fp16, 9158656 fp32 run 64", "writes": "9158656 fp32"}
-    result = gpusim.predict("t4", op="pointwise", m=9158656, n=1, dtype="fp32", function="add", torch="2.1", **touched)
+    result = gpusim.predict(
+        "t4",
+        op="pointwise",
+        m=9158656,
+        n=1,
+        dtype="fp32",
+        function="add",
+        reads="9158656 fp16, 9158656 fp32 run 64",
+        writes="9158656 fp32",
+    )
     assert result.kernel == "elementwise_kernel<128, 2, add>"
 
 
