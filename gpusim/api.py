@@ -62,12 +62,16 @@ class Arguments(GpuArguments, total=False):
     causal: str | bool
     mask: str | bool
     dropout: str | bool
+    function: str
+    reads: str
+    writes: str
     detail: str
     l2: str
     load: str | int
     operands: str
     kernel: str | None
     unit: Unit | None
+    torch: str
     limits: bool
 
 
@@ -190,6 +194,9 @@ def predict(
             multiplication; see :class:`gpusim.Gemm` for values and defaults. C lies in rows unless ``order`` is
             ``column``; ``output_dtype`` is its type.
         batch, heads, key_heads, causal, mask, dropout: Further properties of attention.
+        function, reads, writes: What a ``pointwise``, ``row_reduction`` or ``column_reduction`` computes and touches,
+            such as ``reads="4096 fp16, 4096 fp32 run 8"`` (:func:`gpusim.workloads.memory_bound.parse_accesses`).
+        torch: Version of PyTorch whose kernels run, such as ``2.1``; the newest known if empty.
         detail: ``bound``, ``sampled`` (default) or ``full``.
         l2: State of L2 at the start, ``cold`` (default) or ``warm``.
         load: ``sustained`` (default), ``burst``, ``flushed``, or a number of calls back to back.

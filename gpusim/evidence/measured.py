@@ -136,6 +136,16 @@ class MeasuredRow:
         return "warm" if elements * self.dtype.format.bits / 8 <= usable_bytes else self.l2
 
     @property
+    def torch(self) -> str:
+        """Version of PyTorch whose kernels ran: as a column ``torch`` states, or as is known of the source."""
+        return self.extra.get("torch") or source_of(self.source).torch
+
+    @property
+    def ran_elsewhere(self) -> bool:
+        """Whether the column ``kernel`` names a library or compiler whose kernels nothing here describes."""
+        return self.kernel in source_of(self.source).other_kernels
+
+    @property
     def beta(self) -> float:
         """``beta`` of a GEMM, as stated, or as the source is known to pass it."""
         known = source_of(self.source).beta.get(self.dtype, 0.0)

@@ -26,6 +26,7 @@ TYPES = {
     "i64": Dtype.FP64,
     "i32": Dtype.FP32,
     "short int": Dtype.FP16,
+    "short": Dtype.FP16,
     "b8": Dtype.INT8,
     "u8": Dtype.INT8,
     "i8": Dtype.INT8,

@@ -55,6 +55,10 @@ class Source:
     fp32_operands: str = ""
     zero_images: bool = False
     """Whether convolutions read images of zeros, with random filters."""
+    torch: str = ""
+    """Version of PyTorch whose kernels ran."""
+    other_kernels: tuple[str, ...] = ()
+    """What its column ``kernel`` names where others' kernels ran than those of the framework."""
     rotated_linears: int = 0
     """Equal linear layers, each with weights of its own, that are multiplied with one input in turn. Where L2 holds the
     weights of all, with the input and a result, nothing is cold, though the table says so."""
@@ -86,7 +90,9 @@ PROGRAMS = (
     Source("cutlass-profiler", operands="zeros"),
     Source("https://github.com/NVIDIA/cutlass/", operands="zeros"),
     # neusight/Dataset/collect.py: ``torch.zeros``, and the filters that a layer of PyTorch begins with.
-    Source("neusight", zero_images=True),
+    Source("neusight", torch="2.1", zero_images=True),
+    # benchmark/scripts: each operator as PyTorch has it, by a kernel of Liger in Triton, and compiled.
+    Source("liger-kernel", other_kernels=("liger", "torch_compile")),
     # vidur/profiling/mlp/mlp_wrapper.py, mlp_impl.py: one pass of 20 equal decoder layers, each of four
     # products, after a pass that warms up and the start of the profiler; between two sizes it writes and reads
     # the trace, and the board rests.

@@ -6,6 +6,7 @@ Instruction counts are what a compiler makes of a kernel's source; each kernel s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
 from typing import Annotated, Literal, TypeVar
 
@@ -16,6 +17,13 @@ from gpusim.numbers.formats import Dtype
 from gpusim.workloads.functions import COLUMN_REDUCTIONS, KINDS_OF_ARITHMETIC, POINTWISE, ROW_REDUCTIONS
 from gpusim.workloads.memory_bound import ColumnReduction, Pointwise, RowReduction
 from gpusim.workloads.vector import Elementwise, Reduction, RowsOperator, VectorOperator
+
+WARP = 32
+"""Threads of a warp."""
+STATIC_SHARED_BYTES = 48 * 1024
+"""Shared memory of a CTA without an opt-in (CUDA C++ Programming Guide, technical specifications) [B]."""
+PARTIAL_BYTES = 4
+"""A partial result in its accumulator [B]."""
 
 Threads = Annotated[int, Field(ge=32, le=1024, multiple_of=32, strict=True)]
 """Threads of a CTA, in whole warps."""
@@ -54,7 +62,22 @@ Functions = Annotated[
 ]
 
 
+Version = Annotated[str, Field(pattern=r"^\d{1,3}\.\d{1,3}$")]
+"""Version of a framework, such as 2.10."""
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """What versions are ordered by.
+
+    >>> version_key("2.9") < version_key("2.10")
+    True
+    """
+    return tuple(int(part) for part in version.split("."))
+
+
 class _Kernel(Entry):
+    since: Version | None = Field(default=None, description="first version of the framework that launches it")
+    until: Version | None = Field(default=None, description="last version of the framework that launches it")
     name: str = Field(description="as profilers print it, less template arguments; may hold {function}")
     source: str
     dtypes: tuple[Dtype, ...] = Field(min_length=1, description="data types of the result")
@@ -72,6 +95,13 @@ class _Kernel(Entry):
     def registers_on(self, capability: str, dtype: Dtype) -> int:
         """Registers of a thread, compiled for a compute capability and a data type."""
         return self.registers_by_capability.get(capability, {}).get(dtype, self.registers.value)
+
+    def is_of(self, version: str) -> bool:
+        """Whether a version of the framework launches it; empty for the newest."""
+        if not version:
+            return self.until is None
+        key = version_key(version)
+        return version_key(self.since or "0.0") <= key <= (version_key(self.until) if self.until else key)
 
     def computes(self, operator: VectorOperator) -> bool:
         """Whether it computes what the operator does, of any size and type."""
@@ -104,6 +134,11 @@ class ElementwiseKernel(_Kernel):
     )
     planes: bool = Field(default=False, description="images whose channels lie apart (NCHW) alone")
     contiguous: bool = Field(default=False, description="tensors that are touched in order, each element once")
+    gathers: bool = Field(default=False, description="copies of rows that an index names")
+    max_ctas_per_sm: Count | None = Field(
+        default=None,
+        description="of the grid for each SM, which take all elements in turn; as many as it takes if absent",
+    )
     one_type: bool = Field(default=False, description="tensors of one data type, but for masks")
     index: Work = Field(default=Work(), description="of an element: where it lies in each tensor")
     iteration_wait_cycles: Cited[Cycles] | None = Field(
@@ -124,6 +159,8 @@ class ElementwiseKernel(_Kernel):
         touched = (*operator.reads, *operator.writes)
         if (self.channels_apart or self.planes) and (operator.reads[0].run or 1) == 1:
             return "it takes images whose channels lie apart"
+        if self.gathers and not _gathers(operator):
+            return "it copies rows that an index names"
         if self.contiguous and any(access.run or access.distinct for access in touched):
             return "it touches whole tensors in order"
         types = {access.dtype for access in touched}
@@ -141,6 +178,13 @@ class ElementwiseKernel(_Kernel):
 
         chain = Pipes(**total((work.chain, count) for work, count in operations))
         return Work(**total(operations), chain=chain)
+
+
+def _gathers(operator: VectorOperator) -> bool:
+    """Whether it copies rows of a tensor, each named by an index."""
+    elements = operator.writes[0].elements
+    read = sorted(access.elements for access in operator.reads)
+    return operator.function == "copy" and len(read) == 2 and read[0] < read[1] == elements
 
 
 class _RowsKernel(_Kernel):
@@ -174,13 +218,49 @@ class WarpRowsKernel(_RowsKernel):
 
 
 class BlockRowsKernel(_RowsKernel):
-    """Each CTA reads its row in every pass."""
+    """Each CTA reads its row in every pass, or keeps it after the first one."""
 
     kind: Literal["block_rows"]
     max_threads: Threads
+    thread_for_each: Literal["vectors", "element"] = Field(
+        default="vectors",
+        description="what a row has one thread for, up to the most: two vectors, in a power of two; or an element",
+    )
+    keeps: Literal["nothing", "registers", "shared_memory"] = Field(
+        default="nothing", description="where the row is in all passes but the first"
+    )
+    max_elements_per_thread: Count | None = Field(default=None, description="of rows in registers")
+    reduces_by: Literal["shared_memory", "shuffles"] = Field(
+        default="shared_memory", description="how the threads of a warp combine their results"
+    )
     vector_bytes: Count = Field(description="aligned load or store of a thread [B]")
     iteration: Work = Field(description="of an iteration of a loop: address, compare, branch")
+    reduction_wait_cycles: Cited[Cycles] | None = Field(
+        default=None, description="that a reduction through shared memory takes beyond its instructions and conflicts"
+    )
     between: Work = Field(default=Work(), description="of a thread before each pass but the first")
+
+    def threads_of(self, n: int, vector: int) -> int:
+        """Threads of a CTA for rows of ``n`` elements that lie in vectors of so many."""
+        if self.thread_for_each == "element":
+            return min(self.max_threads, -(-n // WARP) * WARP)
+        # Two vectors of a thread, or more, cover the row.
+        return min(self.max_threads, max(WARP, 1 << (-(-n // (2 * vector)) - 1).bit_length()))
+
+    def refusal(self, operator: VectorOperator) -> str:
+        if not self.computes(operator) or self.keeps == "nothing":
+            return _Kernel.refusal(self, operator)
+        _, n = operator.extents
+        access = operator.reads[0]
+        vector = int(self.vector_bytes / access.element_bytes)
+        threads = self.threads_of(n, vector)
+        if self.keeps == "registers":
+            most = (self.max_elements_per_thread or 1) * threads
+            return f"n must be at most {most}, got {n}" if n > most else ""
+        if n % vector:
+            return f"n must be a multiple of {vector}, got {n}"
+        most = int((STATIC_SHARED_BYTES - threads // WARP * PARTIAL_BYTES) / access.element_bytes) - 1
+        return f"n must be at most {most}, got {n}" if n > most else ""
 
 
 class NormKernel(_RowsKernel):
@@ -204,20 +284,47 @@ class NormKernel(_RowsKernel):
 
 
 class ReductionKernel(_Kernel):
-    """Each warp reduces a row; all warps of a CTA share a long one, and CTAs one that is longer still."""
+    """Threads in two axes share the inputs of results: of rows, of columns, or along a dimension between.
+
+    How many share them follows from the sizes (:func:`gpusim.lowering.vector.reduction.divided`).
+    """
 
     kind: Literal["reduction"]
-    threads: Threads
-    vector_elements: Count
-    min_values_per_thread: Count = Field(description="of threads in CTAs that share a row")
-    max_values_per_thread: Count = Field(description="from which on warps share a row, and then CTAs")
+    threads: Threads = Field(description="of a CTA at most, over the neighbouring results of a thread")
+    vector_elements: Count = Field(description="neighbouring inputs, or results, of a thread in one load at most")
+    loads_at_once: Count = Field(
+        description="loads of a thread before it uses the first one, where they take no vector"
+    )
+    min_values_per_thread: Count = Field(description="of threads in CTAs that share a result")
+    max_values_per_thread: Count = Field(description="from which on warps share a result, and then CTAs")
     iteration: Work = Field(description="of an iteration of a loop: address, compare, branch")
-    functions: Annotated[dict[str, Work], _names_among(ROW_REDUCTIONS)] = Field(
+    functions: Annotated[dict[str, Work], _names_among((*ROW_REDUCTIONS, *COLUMN_REDUCTIONS))] = Field(
         description="of an element, by function"
+    )
+    registers_of_vectors: Registers | None = Field(
+        default=None, description="of a thread that has several results; ``registers`` if absent"
     )
 
     def computes(self, operator: VectorOperator) -> bool:
-        return isinstance(operator, Reduction | RowReduction) and operator.function in self.functions
+        return isinstance(operator, Reduction | RowReduction | ColumnReduction) and operator.function in self.functions
+
+    def along(self, operator: VectorOperator) -> bool:
+        """Whether what is reduced lies along memory: rows, or columns in pieces."""
+        return not isinstance(operator, ColumnReduction) or (operator.reads[0].run or 1) > 1
+
+    def outputs_of_thread(self, operator: VectorOperator) -> int:
+        """Neighbouring results of a thread: as many as divide the columns."""
+        if self.along(operator):
+            return 1
+        return math.gcd(operator.extents[1], self.vector_elements)
+
+    def printed_name(self, operator: VectorOperator) -> str:
+        of_thread = self.outputs_of_thread(operator)
+        return self.name.format(threads=self.threads // of_thread, outputs=of_thread, function=operator.function)
+
+    def registers_of(self, operator: VectorOperator) -> int:
+        """Registers of a thread."""
+        return (self.outputs_of_thread(operator) > 1 and self.registers_of_vectors) or self.registers.value
 
 
 class ColumnKernel(_Kernel):

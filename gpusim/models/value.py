@@ -8,7 +8,7 @@ from functools import cache
 
 from gpusim.models.shape import Shape
 from gpusim.models.task import Tensor
-from gpusim.numbers.formats import Dtype
+from gpusim.numbers.formats import Dtype, promoted
 from gpusim.workloads.memory_bound import Access
 
 INDEX = Dtype.FP64
@@ -56,4 +56,4 @@ def _access(elements: int, dtype: Dtype, run: int | None, distinct: int | None) 
 
 def widest(*values: Value) -> Dtype:
     """The type to which an elementwise operator promotes floating-point tensors."""
-    return max((value.dtype for value in values), key=lambda dtype: dtype.bits)
+    return promoted(value.dtype for value in values)

@@ -366,6 +366,21 @@ DTYPE_IN_KERNEL_NAME = _operands(FORMAT_IN_KERNEL_NAME)
 """Data types by the same abbreviations."""
 DTYPE_IN_TEMPLATE = _operands(_by_name(lambda names: names.cpp))
 """Data types by their type in C++, in lower case."""
+
+
+def promoted(dtypes: Iterable[Dtype]) -> Dtype:
+    """The type to which PyTorch promotes tensors of several: the widest, FP32 of two 16-bit ones that differ.
+
+    Source: ``c10::promoteTypes``.
+
+    >>> promoted([Dtype.FP16, Dtype.FP32]), promoted([Dtype.FP16, Dtype.BF16]), promoted([Dtype.INT8, Dtype.BF16])
+    (<Dtype.FP32: 'fp32'>, <Dtype.FP32: 'fp32'>, <Dtype.BF16: 'bf16'>)
+    """
+    several = list(dtypes)
+    widest = max(several, key=lambda dtype: dtype.bits)
+    return Dtype.FP32 if widest.bits == Dtype.FP16.bits and {Dtype.FP16, Dtype.BF16} <= set(several) else widest
+
+
 DTYPE_IN_TRACE = _operands(_by_name(lambda names: names.traced))
 """Data types by their name in PyTorch's profiler traces."""
 DTYPE_OF_BLAS = _operands(_by_name(lambda names: [names.blas] if names.blas else []))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import dataclass
 
 from gpusim.errors import excerpt
@@ -31,6 +32,8 @@ class Options:
     source: str = ""
     """Who measures the runs that the interval is for, as measured tables name it: a source that a fit has seen is known
     better. It changes the interval alone."""
+    torch: str = ""
+    """Version of PyTorch whose kernels run, such as ``2.1``; empty for the newest that is known."""
     limits: bool = True
     """Whether to find what would help, by further simulations; without them a bottleneck is the busiest resource."""
 
@@ -45,6 +48,8 @@ class Options:
                 near = difflib.get_close_matches(str(value)[:100], known, n=1)
                 hint = f"; did you mean '{near[0]}'?" if near else ""
                 raise ValueError(f"{name}: '{excerpt(str(value))}' is not one of {', '.join(map(repr, known))}{hint}")
+        if self.torch and not re.fullmatch(r"\d{1,3}\.\d{1,3}", self.torch):
+            raise ValueError(f"torch: expected a version such as '2.1', got '{excerpt(str(self.torch))}'")
         try:
             object.__setattr__(self, "load", checked_load(self.load))
         except ValueError as error:

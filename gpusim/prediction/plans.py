@@ -55,7 +55,7 @@ def ranked_plans(system: System, operator: Operator, options: Options = Options(
         case Attention():
             return [_candidate(system, planned_attention(system, operator, options.kernel, warm=warm), warm=warm)]
         case _:
-            kernel = vector_kernel(system, operator, options.kernel)
+            kernel = vector_kernel(system, operator, options.kernel, options.torch)
             return [_candidate(system, vector_plan(system.gpu, operator, kernel, warm=warm), warm=warm)]
 
 

@@ -10,11 +10,12 @@ from gpusim.system import System
 from gpusim.workloads.vector import VectorOperator
 
 
-def vector_kernel(system: System, operator: VectorOperator, name: str | None = None) -> VectorKernel:
+def vector_kernel(system: System, operator: VectorOperator, name: str | None = None, version: str = "") -> VectorKernel:
     """The kernel that a framework launches for an operator: the first of the catalogues that can run it.
 
     Args:
-        name: pins the kernel of this printed name.
+        name: pins the kernel of this printed name, whatever version has it.
+        version: of the framework; empty for the newest that is known.
 
     Raises:
         UnsupportedError: there is none; the text says why.
@@ -28,14 +29,17 @@ def vector_kernel(system: System, operator: VectorOperator, name: str | None = N
         raise UnsupportedError(
             f"{gpu.name}: no kernel for {operator.op} of {operator.dtype.value} in its kernel catalogues; {has}"
         )
-    printed = {one.printed_name(operator): one for one in known}
+    printed = list(dict.fromkeys(one.printed_name(operator) for one in known))
     if name is not None and name not in printed:
         near = ", ".join(difflib.get_close_matches(name, printed, n=3, cutoff=0.0))
         raise UnsupportedError(f"no kernel '{name}' for {operator.op} on {gpu.name}; nearest: {near}")
-    named = [printed[name]] if name is not None else known
-    refusals = {one.printed_name(operator): one.refusal(operator) for one in named}
-    able = [one for one in named if not refusals[one.printed_name(operator)]]
+    launched = [one for one in known if one.is_of(version)] or known
+    named = [one for one in known if one.printed_name(operator) == name] if name is not None else launched
+    refusals = [one.refusal(operator) for one in named]
+    able = [one for one, refusal in zip(named, refusals, strict=True) if not refusal]
     if not able:
-        reasons = "; ".join(f"{kernel}: {refusal}" for kernel, refusal in refusals.items())
+        reasons = "; ".join(
+            f"{one.printed_name(operator)}: {refusal}" for one, refusal in zip(named, refusals, strict=True)
+        )
         raise UnsupportedError(f"{operator.op} on {gpu.name}: {reasons}")
     return able[0]

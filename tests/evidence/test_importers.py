@@ -37,11 +37,13 @@ from gpusim.evidence.measured import (
 from gpusim.files.inputs import MOST_BYTES
 from gpusim.host.timing_methods import METHODS
 from gpusim.numbers.formats import ACCUMULATORS, Dtype
+from gpusim.prediction.vector_selection import vector_kernel
+from gpusim.specs import load_spec
 from gpusim.units import MIB
 from gpusim.workloads.conditions import CALLS_OF_LOAD, L2_STATES, OPERANDS
 from gpusim.workloads.functions import SCHEMA_FUNCTIONS
 from gpusim.workloads.gemm import GEMM_OPS, LAYOUTS, SPARSITIES, Gemm
-from gpusim.workloads.memory_bound import MEMORY_BOUND_OPS
+from gpusim.workloads.memory_bound import MEMORY_BOUND_OPS, Pointwise
 from gpusim.workloads.vector import VECTOR_OPS
 
 A100 = ImportOptions(gpu="a100-sxm4-80gb")
@@ -488,7 +490,8 @@ def test_a_copy_made_within_an_operator_is_not_part_of_it(tmp_path: Path) -> Non
         ("aten::add_", ([64, 32], [64, 32], []), ""),
         ("aten::relu_", ([64, 32],), ""),
         ("aten::mul_", ([64, 32], []), "mul of a tensor and a number"),
-        ("aten::add", ([64, 32], [32]), "add of tensors of different shapes"),
+        ("aten::add", ([64, 32], [31]), "add of tensors of different shapes"),
+        ("aten::add", ([64, 32], [32]), ""),
         ("aten::add", ([], [], []), "operator on scalars alone"),
         ("aten::add", (), "operator without recorded shapes; profile with record_shapes=True"),
         (
@@ -508,6 +511,38 @@ def test_an_operator_that_writes_in_place_is_read_and_one_outside_the_schema_cou
     assert len(found.rows) == (1 if reason else 2)
 
 
+@pytest.mark.parametrize(
+    ("dims", "strides", "types", "reads", "writes"),
+    [
+        # A transposed operand beside a dense one: the result lies as the first one does.
+        (
+            ([16, 16, 559, 64], [16, 16, 559, 64]),
+            ([572416, 64, 1024, 1], [572416, 35776, 64, 1]),
+            ("c10::BFloat16", "c10::BFloat16"),
+            "9158656 bf16, 9158656 bf16 run 64",
+            "9158656 bf16",
+        ),
+        (([64, 32], [32]), ([32, 1], [1]), ("float", "float"), "2048 fp32, 2048 fp32 distinct 32", "2048 fp32"),
+        (([64, 32], [64, 1]), ([32, 1], [1, 1]), ("float", "float"), "2048 fp32, 2048 fp32 distinct 64", "2048 fp32"),
+        (([64, 32], [64, 32]), ([32, 1], [1, 64]), ("float", "float"), "2048 fp32, 2048 fp32 run 1", "2048 fp32"),
+        (([64, 32], [64, 32]), ([32, 1], [32, 1]), ("c10::Half", "float"), "2048 fp16, 2048 fp32", "2048 fp32"),
+        (([64, 32], [64, 32]), ([32, 1], [32, 1]), ("c10::Half", "c10::BFloat16"), "2048 fp16, 2048 bf16", "2048 fp32"),
+    ],
+)
+def test_strided_broadcast_and_mixed_operands_are_imported_as_they_lie(
+    tmp_path: Path, dims: Any, strides: Any, types: tuple[str, ...], reads: str, writes: str
+) -> None:
+    call = called("aten::add", 0, 100, 1, *dims)
+    call["args"] |= {"Input Strides": list(strides), "Input type": list(types)}
+    (row,) = import_file("kineto", trace_of(tmp_path, call, *launched(50, 1, 2.5)), T4).rows
+    assert (row.op, row.extra["reads"], row.extra["writes"]) == ("pointwise", reads, writes)
+    assert isinstance(row.operator, Pointwise)
+    assert vector_kernel(load_spec("t4").system, row.operator).name.split("<")[0] in {
+        "elementwise_kernel",
+        "unrolled_elementwise_kernel",
+    }
+
+
 @pytest.mark.parametrize("name", SCHEMA_FUNCTIONS)
 def test_every_elementwise_function_of_the_schema_is_read_in_place_and_not(name: str, tmp_path: Path) -> None:
     function = SCHEMA_FUNCTIONS[name]
@@ -522,7 +557,7 @@ def test_every_elementwise_function_of_the_schema_is_read_in_place_and_not(name:
     ("name", "dims", "types", "dim", "expected"),
     [
         ("aten::add", ([64, 32], [64, 32]), ("long int", "long int"), "", "add of type long int, outside the schema"),
-        ("aten::add", ([64, 32], [64, 32]), ("c10::Half", "float"), "", "add of tensors of different types"),
+        ("aten::add", ([64, 32], [64, 32]), ("c10::Half", "float"), "", ("pointwise", 1, 2048, 1, None)),
         ("aten::_softmax", ([8, 64, 32],), (), "1", "softmax along another dimension than the last"),
         ("aten::_softmax", ([8, 64, 32],), (), "-1", ("softmax", 1, 512, 32, None)),
         ("aten::_softmax", ([8, 64, 32],), (), "2", ("softmax", 1, 512, 32, None)),
@@ -565,7 +600,8 @@ WHOLE_TRACES = {
     ),
     "sam_vit_bf16_A100-40GB.trace.json.gz": (
         "bf16",
-        {"linear": 51, "bmm": 191, "conv_fwd": 3, "add": 19, "relu": 12, "layernorm": 9, "gelu": 2},
+        {"linear": 51, "bmm": 191, "conv_fwd": 3, "add": 19, "relu": 12, "layernorm": 9, "gelu": 2}
+        | {"pointwise": 14},  # of broadcast, strided or converted operands
     ),
 }
 

@@ -15,10 +15,12 @@ from typing import Any
 from gpusim.errors import excerpt
 from gpusim.evidence.importers.kernel_names import converting, product_kernel
 from gpusim.evidence.importers.rows import Import, Operation, RecordedKernel, Timing
-from gpusim.numbers.formats import DTYPE_IN_TRACE, Dtype
+from gpusim.evidence.importers.torch_strides import Operand, accesses, broadcast_sizes
+from gpusim.numbers.formats import DTYPE_IN_TRACE, Dtype, promoted
 from gpusim.units import LARGEST_SIZE
 from gpusim.workloads.convolution import ConvolutionShape
 from gpusim.workloads.functions import SCHEMA_FUNCTIONS
+from gpusim.workloads.memory_bound import Access
 
 Shape = tuple[int, ...]
 
@@ -205,18 +207,41 @@ def _vector(call: Call) -> Operation | str:
     op, shape = VECTORS[call.name], call.dims[0]
     if not shape or min(shape) < 1:
         return "empty tensor or scalar"
-    if op in SCHEMA_FUNCTIONS and SCHEMA_FUNCTIONS[op].operands > 1:
-        if call.dims[1:2] in ((), ((),)):
-            return f"{op} of a tensor and a number"
-        if call.dims[1] != shape:
-            return f"{op} of tensors of different shapes"
-        if len(set(call.types[:2])) > 1:
-            return f"{op} of tensors of different types"
+    if op in SCHEMA_FUNCTIONS:
+        return _elementwise(call, op, SCHEMA_FUNCTIONS[op].operands)
     if op == "softmax" and call.concrete[1:2] not in ((), ("-1",), (str(len(shape) - 1),)):
         return "softmax along another dimension than the last"
     weights = call.dims[2] if op == "layernorm" and len(call.dims) > 2 else ()
     rank = len(weights) if weights and shape[-len(weights) :] == weights else 1
     return Operation(op, (1, math.prod(shape[:-rank]), math.prod(shape[-rank:]), None), _dtype(call, 0))
+
+
+def _elementwise(call: Call, op: str, operands: int) -> Operation | str:
+    """A function of every element: of dense tensors of one shape and type, or with what it touches of each."""
+    dims, strides, types = call.dims[:operands], call.strides[:operands], call.types[:operands]
+    if len(dims) < operands or not all(dims):
+        return f"{op} of a tensor and a number"
+    sizes = broadcast_sizes(*dims)
+    if sizes is None:
+        return f"{op} of tensors of different shapes"
+    if min(sizes) < 1:
+        return "empty tensor or scalar"
+    dtypes = [DTYPE_IN_TRACE.get(name) for name in types]
+    named = [dtype for dtype in dtypes if dtype]
+    laid = [*strides, *((),) * (operands - len(strides))]
+    # Where no type is recorded, all are of the type that an option names.
+    given = named if len(named) == operands else [Dtype.FP32] * operands
+    reads = accesses([Operand(*one) for one in zip(dims, laid, given, strict=True)], sizes)
+    if len(set(types)) <= 1 and not any(access.run or access.distinct for access in reads):
+        return Operation(op, (1, math.prod(sizes[:-1]), sizes[-1], None), _dtype(call, 0))
+    if len(named) < operands:
+        unknown = next((name for name, dtype in zip(types, dtypes, strict=True) if name and not dtype), "")
+        return f"{op} of type {excerpt(unknown)}, outside the schema" if unknown else f"{op} of tensors without types"
+    dtype = promoted(named)
+    in_place = call.name.endswith("_")
+    written = replace(reads[0], distinct=None) if in_place else Access(math.prod(sizes), dtype)
+    columns = {"function": op, "reads": ", ".join(map(str, reads)), "writes": str(written)}
+    return Operation("pointwise", (1, math.prod(sizes), 1, None), written.dtype, extra=columns)
 
 
 def shapes_of(value: Any) -> tuple[Shape, ...]:

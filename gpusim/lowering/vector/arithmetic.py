@@ -25,10 +25,14 @@ def chain_cycles(gpu: Gpu, chain: Pipes) -> float:
     return chain.fma * fma_cycles + chain.alu * alu_cycles + chain.sfu * sfu_cycles
 
 
-def warp_reduction(gpu: Gpu, combine: Work, *, values: int = 1, threads: int = 32) -> Program:
-    """``values`` registers of each of so many threads are combined by shuffles, half as many threads each time."""
+def warp_reduction(gpu: Gpu, combine: Work, *, values: int = 1, threads: int = 32, combining: float = 1.0) -> Program:
+    """``values`` registers of each of so many threads are combined by shuffles, half as many threads each time.
+
+    Args:
+        combining: share of the warps that have something to combine; the others skip the code.
+    """
     shuffle = LoadShared(values * SHUFFLED_BYTES, values)
-    return (Repeat((shuffle, alu(gpu, combine)), (threads - 1).bit_length()),)
+    return (Repeat((shuffle, alu(gpu, combine, combining, 1.0)), (threads - 1).bit_length()),)
 
 
 def cta_reduction(gpu: Gpu, combine: Work, *, value_bytes: float, rows: int) -> Program:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.launch import Grid, Resources
-from gpusim.library.vector import ColumnKernel
+from gpusim.library.vector import PARTIAL_BYTES, ColumnKernel
 from gpusim.lowering.totals import Lowered
 from gpusim.lowering.vector.arithmetic import SHUFFLED_BYTES, alu, cta_reduction, warp_reduction
 from gpusim.lowering.vector.rows import filling_splits, lower_rows
@@ -13,8 +13,6 @@ from gpusim.program import Program, Repeat, SplitKFixup, Store
 from gpusim.units import ceil_div
 from gpusim.workloads.memory_bound import ColumnReduction
 
-PARTIAL_BYTES = 4
-"""A partial result in its accumulator."""
 UNROLLED = 4
 """Iterations of a short loop that a compiler does at once."""
 

@@ -12,15 +12,19 @@ from gpusim.lowering.vector.streams import AccessLoop
 from gpusim.program import Alu, Program, Repeat
 from gpusim.units import ceil_div
 from gpusim.workloads.functions import WINDOWS
-from gpusim.workloads.memory_bound import Pointwise
+from gpusim.workloads.memory_bound import Access, Pointwise
 from gpusim.workloads.vector import Elementwise
+
+INDEX = ", index"
+"""What tells an index from the rows that it names."""
 
 
 def lower_elementwise(gpu: Gpu, operator: Elementwise | Pointwise, kernel: ElementwiseKernel, *, warm: bool) -> Lowered:
     """One iteration with all elements of a thread, or several with fewer. The average CTA stands for all."""
     rows, columns = operator.extents
     elements, at_once = rows * columns, kernel.elements_per_iteration or kernel.elements_per_thread
-    grid = Grid(_channels(operator) if kernel.channels_apart else ceil_div(elements, _of_cta(kernel)))
+    ctas = _channels(operator) if kernel.channels_apart else ceil_div(elements, _of_cta(kernel))
+    grid = Grid(min(ctas, gpu.sm.count * kernel.max_ctas_per_sm) if kernel.max_ctas_per_sm else ctas)
     of_thread = ceil_div(elements, grid.ctas * kernel.threads)
     windows = WINDOWS.intersection(operator.function.split("+"))
     loop = AccessLoop(
@@ -31,12 +35,15 @@ def lower_elementwise(gpu: Gpu, operator: Elementwise | Pointwise, kernel: Eleme
         kernel.vector_elements,
         passing_bytes=0.0 if windows else operator.touched_bytes,
     )
+    # Where a row lies is known when its index is there.
+    first, rest = ([], operator.reads) if not kernel.gathers else _index_and_rows(operator)
     per_iteration = elements / (grid.ctas * kernel.threads * loop.iterations)
     waits = (Alu((), kernel.iteration_wait_cycles.value),) if kernel.iteration_wait_cycles else ()
     body: Program = (
         *waits,
         alu(gpu, kernel.index, per_iteration),
-        *loop.load(operator.reads),
+        *loop.load(first, INDEX),
+        *loop.load(rest),
         alu(gpu, kernel.work(operator), per_iteration),
         loop.store(operator.writes),
     )
@@ -47,9 +54,14 @@ def lower_elementwise(gpu: Gpu, operator: Elementwise | Pointwise, kernel: Eleme
         grid=grid,
         resources=Resources(kernel.threads, kernel.registers.value, 0),
         program=(alu(gpu, kernel.setup), *(body if loop.iterations == 1 else (Repeat(body, loop.iterations),))),
-        inputs=loop.inputs(operator.reads),
+        inputs=(*loop.inputs(first, INDEX), *loop.inputs(rest)),
         warm=warm,
     )
+
+
+def _index_and_rows(operator: Elementwise | Pointwise) -> tuple[list[Access], list[Access]]:
+    index, rows = sorted(operator.reads, key=lambda access: access.elements)
+    return [index], [rows]
 
 
 def _of_cta(kernel: ElementwiseKernel) -> int:

@@ -34,16 +34,18 @@ def lower_norm(gpu: Gpu, operator: RowsOperator | RowReduction, kernel: NormKern
         ),
         kernel.vector_elements,
     )
-    # A warp executes for all lanes where one of them has an element.
+    # A warp executes for all lanes where one of them has an element; one without any skips loops, and does not combine
+    # its statistics (``cuWelfordCombine``).
     vectors = ceil_div(ceil_div(operator.n, kernel.vector_elements), gpu.sm.warp_size)
     per_iteration = vectors * kernel.vector_elements / (loop.iterations * warps)
+    busy = min(1.0, vectors / warps)
     rows = [access for access in operator.reads if not access.distinct]
     gather, normalise = kernel.passes
-    iteration = alu(gpu, kernel.iteration)
+    iteration = alu(gpu, kernel.iteration, busy)
     program: Program = (
         alu(gpu, kernel.setup),
         Repeat((*loop.load(rows), iteration, alu(gpu, gather, per_iteration, kernel.vector_elements)), loop.iterations),
-        *warp_reduction(gpu, kernel.combine, values=kernel.statistics),
+        *warp_reduction(gpu, kernel.combine, values=kernel.statistics, combining=busy),
         *cta_reduction(gpu, kernel.combine, value_bytes=statistics_bytes, rows=warps),
         StoreShared(statistics_bytes, 1.0),
         Barrier(),

@@ -69,7 +69,7 @@ def _lowered(gpu: Gpu, operator: VectorOperator, kernel: VectorKernel, *, warm: 
             return lower_block_rows(gpu, operator, kernel, warm=warm)
         case ((LayerNorm() | RowReduction()), NormKernel()):
             return lower_norm(gpu, operator, kernel, warm=warm)
-        case ((Reduction() | RowReduction()), ReductionKernel()):
+        case ((Reduction() | RowReduction() | ColumnReduction()), ReductionKernel()):
             return lower_reduction(gpu, operator, kernel, warm=warm)
         case ColumnReduction(), ColumnKernel():
             return lower_columns(gpu, operator, kernel, warm=warm)

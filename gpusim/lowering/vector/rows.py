@@ -6,8 +6,6 @@ read and wrote in the meantime has pushed them out (:func:`gpusim.lowering.local
 
 from __future__ import annotations
 
-import math
-
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import SmLimits
 from gpusim.hardware.occupancy import occupancy
@@ -91,12 +89,3 @@ def filling_splits(gpu: Gpu, threads: int, tiles: int, most: int) -> int:
     """CTAs of so many threads for each tile that fill the GPU, and at most ``most``."""
     resident = gpu.sm.count * (gpu.sm.max_warps * gpu.sm.warp_size // threads)
     return max(1, min(ceil_div(resident, tiles), most))
-
-
-def threads_for(elements: float, most: int) -> int:
-    """The smallest power of two of at least so many threads, in whole warps, and at most ``most``.
-
-    >>> threads_for(248.5, 512), threads_for(3, 512), threads_for(1e6, 512)
-    (256, 32, 512)
-    """
-    return min(most, max(32, 1 << (math.ceil(elements) - 1).bit_length()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 from gpusim.models.layers.layer import Layer, Size
@@ -186,17 +187,26 @@ def summed(tape: Tape, value: Value, shape: Shape) -> Value:
         return value if value.shape == shape else tape.view(value, shape)
     result = tape.new(shape, value.dtype)
     padded = (1,) * (len(value.shape) - len(shape)) + shape
-    last_kept = max((at for at, size in enumerate(padded) if size != 1), default=-1)
-    first_summed = min(at for at, size in enumerate(padded) if size != value.shape[at])
-    over = value.elements // kept
-    if first_summed > last_kept:
-        rows = RowReduction("sum", kept, over, (value.touched(),), (result.touched(),))
-        tape.launch("sum", rows, [value], [result])
-    else:
-        together = math.prod(value.shape[last_kept + 1 :])
-        reads = (value.touched(run=together if together > 1 else None),)
-        tape.launch("sum", ColumnReduction("sum", over, kept, reads, (result.touched(),)), [value], [result])
+    dims = [at for at, size in enumerate(padded) if size != value.shape[at]]
+    tape.launch("sum", sum_over(value, result, dims), [value], [result])
     return result
+
+
+def sum_over(value: Value, result: Value, dims: Sequence[int]) -> RowReduction | ColumnReduction:
+    """The sum over some dimensions: of rows where all behind the first of them are gone, else of columns.
+
+    A dimension between is a column for each element of those around it; where the last one is summed over with others
+    that lie apart, columns lie in pieces of its length.
+    """
+    kept, gone = result.elements, {dim % len(value.shape) for dim in dims}
+    over = value.elements // kept
+    last_kept = max((at for at, size in enumerate(value.shape) if at not in gone and size != 1), default=-1)
+    first_gone = min((at for at in gone if value.shape[at] != 1), default=len(value.shape))
+    if first_gone > last_kept:
+        return RowReduction("sum", kept, over, (value.touched(),), (result.touched(),))
+    together = math.prod(value.shape[last_kept + 1 :])
+    reads = (value.touched(run=together if together > 1 else None),)
+    return ColumnReduction("sum", over, kept, reads, (result.touched(),))
 
 
 def broadcast(*shapes: Shape) -> Shape:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from typing import Literal
 
-from gpusim.models.layers.elementwise import apply, combine, power
+from gpusim.models.layers.elementwise import apply, combine, power, sum_over
 from gpusim.models.layers.layer import Index, Layer
 from gpusim.models.shape import Shape, shown
 from gpusim.models.tape import Tape
@@ -119,7 +119,7 @@ class Reduced(Layer):
         return tuple(size for dim, size in enumerate(shape) if dim not in gone)
 
     def call(self, tape: Tape, value: Value) -> Value:
-        return reduced(tape, self.op, value, self.result_of(value))
+        return reduced(tape, self.op, value, self.result_of(value), self.dims)
 
 
 # Calls --------------------------------------------------------------------------------------------
@@ -146,13 +146,16 @@ def _rows(tape: Tape, call: str, function: str, reads: list[Value], writes: list
     tape.launch(call, operator, reads, writes)
 
 
-def reduced(tape: Tape, function: str, value: Value, shape: Shape) -> Value:
-    """A sum, or a mean, over the dimensions that a shape lacks; the gradient of a sum is a view, of a mean a kernel."""
+def reduced(tape: Tape, function: str, value: Value, shape: Shape, dims: Sequence[int] = (-1,)) -> Value:
+    """A sum, or a mean, over some dimensions; the gradient of a sum is a view, of a mean a kernel.
+
+    Args:
+        shape: of the result.
+        dims: what is summed over.
+    """
     (value,) = tape.eligible(function, [value])
     result = tape.new(shape, value.dtype, value)
-    kept = math.prod(shape)
-    operator = RowReduction("sum", kept, value.elements // kept, (value.touched(),), (result.touched(),))
-    tape.launch(function, operator, [value], [result])
+    tape.launch(function, sum_over(value, result, dims), [value], [result])
 
     def backward(gradient: Value) -> list[Value]:
         if function == "sum":

@@ -196,13 +196,21 @@ def cases_of_rows(
     for index, row in enumerate(rows):
         if row.gpu in unknown:
             reasons[index] = unknown[row.gpu]
+        elif row.ran_elsewhere:
+            reasons[index] = f"a kernel of {row.kernel}, which is not described"
         elif row.operator is None:
             reasons[index] = f"operator '{row.op}' is not predicted"
         else:
             system = systems[row.gpu, row.cuda].system
             l2 = row.l2_of(usable_l2_bytes(system.gpu))
             options = Options(
-                detail=detail, l2=l2, load=row.load, operands=row.operands, source=row.source, limits=False
+                detail=detail,
+                l2=l2,
+                load=row.load,
+                operands=row.operands,
+                torch=row.torch,
+                source=row.source,
+                limits=False,
             )
             cases[index] = Case(system, OperatorWorkload(row.operator, options))
     return cases, reasons

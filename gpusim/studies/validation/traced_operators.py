@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 
@@ -33,6 +34,10 @@ COMPARING = ("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "bitwise_not", "
              "bitwise_or_", "bitwise_xor_", "bitwise_and_")  # fmt: skip
 """Functions whose results are truth values."""
 REDUCING = {"sum": "sum", "mean": "sum", "max": "max", "min": "max", "all": "max", "any": "max", "prod": "sum"}
+REDUCED_TYPE = re.compile(r"ReduceOp<(?:c10::)?(\w+(?: int)?)")
+"""Type of elements in the name of ``reduce_kernel``."""
+NEIGHBOURS = 4
+"""Results of a thread of ``reduce_kernel<128, 4>``."""
 WINDOW = 9
 """Pixels of ResNet's pooling window, which a trace does not state."""
 CTA_OF_INDEXING = 512
@@ -103,15 +108,24 @@ def _index(row: TracedKernel) -> Operators:
 
 
 def _reduction(row: TracedKernel) -> Operators:
-    """A reduction along the last dimension, or of columns: as the grid says."""
+    """A reduction along the last dimension, or along others where the grid says so.
+
+    The kernel's name has the type that it reads, to which sums of short types were converted before.
+    """
     if row.op not in REDUCING or not row.tensors:
         raise NotStatedError(f"{row.op}: what it reduces is not recorded")
     tensor = row.tensors[0]
     function, n = REDUCING[row.op], tensor.shape[-1]
-    m, dtype = tensor.elements // n, _dtype(tensor)
+    named = REDUCED_TYPE.search(row.kernel)
+    dtype = TYPES.get(named[1], tensor.dtype) if named else tensor.dtype
+    if dtype is None:
+        raise NotStatedError("types of lists of tensors are not recorded")
     read = (Access(tensor.elements, dtype),)
-    if "<128, 4" in row.kernel or row.grid[0] == ceil_div(n, row.block[0]):
-        return (ColumnReduction(function, m, n, read, (Access(n, dtype),)),)
+    of_cta = row.block[0] * (NEIGHBOURS if "<128, 4" in row.kernel else 1)
+    for kept in (n, *(tensor.elements // size for size in tensor.shape[:-1])):
+        if row.grid[0] == ceil_div(kept, of_cta):
+            return (ColumnReduction(function, tensor.elements // kept, kept, read, (Access(kept, dtype),)),)
+    m = tensor.elements // n
     return (RowReduction(function, m, n, read, (Access(m, dtype),)),)
 
 
