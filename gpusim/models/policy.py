@@ -96,6 +96,15 @@ class Policy:
             raise PolicyError(f"framework: models run as PyTorch launches them, got '{self.framework}'")
 
 
+def torch_release(policy: Policy) -> str:
+    """Release of PyTorch whose kernels run.
+
+    >>> torch_release(Policy(version="1.13.1"))
+    '1.13'
+    """
+    return ".".join(policy.version.split(".")[:2])
+
+
 def _is_version(text: str) -> bool:
     try:
         _ = Version(text)

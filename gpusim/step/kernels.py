@@ -71,6 +71,7 @@ class Kernels:
         simulate: Simulate,
         peers: Peers | None = None,
         *,
+        torch: str = "",
         limits: bool = False,
     ) -> None:
         self._gpu = system.gpu
@@ -84,7 +85,7 @@ class Kernels:
             else variants.of(task.operator, share, task.name)
             for task, share in zip(tasks, fractions, strict=True)
         ]
-        self._prepared = variants.prepared(system, simulate, limits=limits)
+        self._prepared = variants.prepared(system, simulate, torch, limits=limits)
 
     def durations_us(self, clock_mhz: float) -> list[float]:
         """Kernel time of each task at a clock [us]."""
@@ -205,14 +206,16 @@ class _Variants:
                     self._questions.append((operator, state, layer))
         return tuple(found)
 
-    def prepared(self, system: System, simulate: Simulate, *, limits: bool) -> list[Prepared]:
+    def prepared(self, system: System, simulate: Simulate, torch: str, *, limits: bool) -> list[Prepared]:
         """Each variant, prepared; matrix multiplications are ranked together."""
         keys: list[Hashable] = [
-            (CacheKey(system), simulate, operator, state, limits) for operator, state, _ in self._questions
+            (CacheKey(system), simulate, operator, state, torch, limits) for operator, state, _ in self._questions
         ]
         found = [_LATEST.get(key) for key in keys]
         unknown = [place for place, prepared in enumerate(found) if prepared is None]
-        questions = [(system, operator, Options(l2=state, limits=limits)) for operator, state, _ in self._questions]
+        questions = [
+            (system, operator, Options(l2=state, torch=torch, limits=limits)) for operator, state, _ in self._questions
+        ]
         together = rank_together([questions[place] for place in unknown])
         for place, ranked in zip(unknown, together, strict=True):
             try:

@@ -11,7 +11,7 @@ from gpusim.hardware.gpu import Gpu
 from gpusim.models.graph import Graph
 from gpusim.models.passes.footprint import memory_bytes, moved_bytes
 from gpusim.models.passes.step import tasks_of
-from gpusim.models.policy import Policy, PolicyError
+from gpusim.models.policy import Policy, PolicyError, torch_release
 from gpusim.models.task import Task
 from gpusim.parallel.pipeline import PipelineStage, stages
 from gpusim.prediction.results import json_ready
@@ -175,7 +175,7 @@ def predict_model(
     if processes > 1:
         system = replace(system, host=system.host.of_several())
     host_us = options.host_us + system.host.pass_us(options.framework, waiting, loaded, processes)
-    options = replace(options, host_us=host_us)
+    options = replace(options, host_us=host_us, torch=torch_release(policy))
     saves_bytes, as_graph_us = 0.0, None
     if group and group.parallel == "pipeline":
         found = _stages(system, graph, policy, group)

@@ -23,6 +23,8 @@ class StepOptions:
     """The host waits for the end of each step before it begins the next, as a loop does that reads a result."""
     framework: str = ""
     """Whose host times count, such as ``pytorch-21.03``; empty: those of the host's record as they are."""
+    torch: str = ""
+    """Release of PyTorch whose kernels run, such as ``2.1``; empty for the newest that is known."""
     host_us: float = 0.0
     """Host time of each pass beside its calls [us]."""
     limits: bool = True

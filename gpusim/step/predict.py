@@ -37,7 +37,7 @@ def predict_step(
         UnsupportedError: the GPU has no path for an operator.
     """
     counts = [1 if task.phase in once(options) else options.accumulation for task in tasks]
-    kernels = Kernels(system, tasks, simulate, peers, limits=options.limits)
+    kernels = Kernels(system, tasks, simulate, peers, torch=options.torch, limits=options.limits)
     runs: dict[float, StepTiming] = {}
 
     def time_at(clock_mhz: float) -> float:

@@ -17,7 +17,7 @@ from gpusim.models.lengths import Lengths
 from gpusim.models.loading import Model
 from gpusim.models.passes.footprint import memory_bytes
 from gpusim.models.passes.step import tasks_of
-from gpusim.models.policy import Pass, Policy, PolicyError
+from gpusim.models.policy import Pass, Policy, PolicyError, torch_release
 from gpusim.models.task import Task
 from gpusim.prediction.timing import Simulate
 from gpusim.sim.simulate import simulate
@@ -67,6 +67,7 @@ def predict_translation(
         PolicyError: training, or a precision that the framework refuses on the GPU.
     """
     graph, sampled = _sampled(system, model, sizes, policy)
+    options = replace(options, torch=torch_release(policy))
     steps: list[tuple[float, Step]] = []
     needed_bytes = 0.0
     for sample, tasks in sampled:
