@@ -21,7 +21,8 @@ RECORDED := $(if $(TRACES),$(VENV)/traces.csv)
 VECTOR_TRACES := $(wildcard $(MEASURED)/../traces/memory_bound.csv)
 TABLES := deepbench_v100_fp16 deepbench_v100_fp32 apex_v100_fp16 deepbench_t4_fp16 deepbench_t4_fp32 \
 	vidur_a100_fp16 vidur_a40_fp16 aiconfigurator_a100_bf16 aiconfigurator_a100_int8 neusight_linear_fp32 neusight_bmm_fp32 \
-	llmservingsim_rtx3090_bf16 aiconfigurator_h200_bf16 neusight_memory_bound_fp32 deepbench_conv neusight_conv_fp32
+	llmservingsim_rtx3090_bf16 aiconfigurator_h200_bf16 neusight_memory_bound_fp32 neusight_short_rows_fp32 liger_vector \
+	deepbench_conv neusight_conv_fp32
 # Tables of MEASURED/calibrate that each architecture is calibrated on.
 CALIBRATED := volta turing ampere_ga100 ampere_ga10x hopper
 MEASURED_ON_volta := deepbench_v100_fp16 deepbench_v100_fp32 apex_v100_fp16 neusight_linear_fp32 neusight_bmm_fp32

@@ -44,9 +44,13 @@ class Quantity:
     logarithmic: bool
     tick: Callable[[float], str]
     value: Callable[[float], str]
+    names_limit: bool = False
+    """Whether what limits a run stands beside its value."""
 
 
-TIME = Quantity("time_us", "time", logarithmic=True, tick=ticks.time, value=ticks.time_of_three_digits)
+TIME = Quantity(
+    "time_us", "time", logarithmic=True, tick=ticks.time, value=ticks.time_of_three_digits, names_limit=True
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ class _Plot:
 def draw_time(title: str, rows: Sequence[Row], measured: Sequence[Row], notes: Sequence[str]) -> list[Figure]:
     """Time of every GEMM."""
     rows = with_series(rows)
-    subtitle = f"Simulated time of a GEMM, {conditions(rows)}"
+    subtitle = f"Simulated time of a GEMM and what limits it, {conditions(rows)}"
     return _draw(rows, _names(rows), measured, TIME, (), Caption(title, subtitle, notes=notes))
 
 
@@ -206,7 +210,8 @@ def _limit(ax: Axes, of: Quantity, group: PanelRows, values: Sequence[float], li
     """Ends and ticks of the axis of the values; room for numbers at the ends of bars."""
     axis = ax.yaxis if group.axis else ax.xaxis
     if of.logarithmic:
-        low, high = min(values) / 1.5, max(values) * (1.5 if group.axis else 1.5 * (max(values) / min(values)) ** 0.25)
+        # Of a list a value and what limits it stand to the right.
+        low, high = min(values) / 1.5, max(values) * (1.5 if group.axis else 2.0 * (max(values) / min(values)) ** 0.5)
         ticks.set_log_ticks(axis, low, high, of.tick, 7, math.inf if group.axis else PANEL_IN[0])
     else:
         low = 0.0
@@ -276,10 +281,12 @@ def _list(ax: Axes, plot: _Plot, group: PanelRows, seen: Sequence[Row], present:
         ]
         if runs:
             ax.plot(*zip(*runs, strict=True), **{**look(index), "color": "black", **HOLLOW, "markersize": 6})
-        for height, value in zip(heights, values, strict=True):
+        for height, (_, row) in zip(heights, own, strict=True):
+            value = row[plot.of.key]
             ends = [value, *(run for run, at in runs if at == height)]
             ends += [high for (_, high), at in zip(intervals, heights, strict=True) if at == height and high]
-            _value(ax, max(ends), height, plot.of.value(value))
+            limit = f", {row['bottleneck']}" if plot.of.names_limit and row.get("bottleneck") else ""
+            _value(ax, max(ends), height, plot.of.value(value) + limit)
     names = [wrapped(_name(rows[0]), NAME_IN, NAME_SIZE) for rows in at_places]
     ax.set_yticks(range(len(names)), names if named else [""] * len(names))
     ax.tick_params(axis="y", length=0, labelsize=NAME_SIZE)

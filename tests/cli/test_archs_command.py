@@ -88,7 +88,7 @@ def test_the_difference_of_two_boards_is_a_table_that_covers_library_and_host(co
     done = command("archs", "diff", "t4", "a100-sxm4-40gb")
     title, headings, *lines = done.stdout.splitlines()
     assert (done.returncode, done.stderr) == (0, "")
-    assert title == f"T4 and A100-SXM4-40GB, values that differ: {len(lines)}"
+    assert title == f"{len(lines)} values differ between T4 and A100-SXM4-40GB"
     assert headings.split() == ["key", "unit", "T4", "A100-SXM4-40GB", "ratio"]
     assert ["l2.capacity_mib", "MiB", "4", "40", "10"] in [line.split() for line in lines]
     assert {line.partition(".")[0] for line in lines} >= {"sm", "dram", "library", "host"}
