@@ -7,6 +7,7 @@ none``); ncu flushes the caches before each kernel, so L2 is cold.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -50,7 +51,8 @@ def count(suite: Suite, identity: Identity, out: Path) -> tuple[int, list[str]]:
     with tempfile.TemporaryDirectory() as folder:
         listing = Path(folder) / "ncu.csv"
         command = ncu_command(program, known_metrics(program), listing, str(suite.file.path))
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 -- a found program
+        plain = {**os.environ, "LC_ALL": "C"}  # numbers with a decimal point
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, env=plain)  # noqa: S603 -- found
         groups = behind_markers(_read(listing, ended))
     reasons = dict(line.split(": ", 1) for line in ended.stderr.splitlines() if ": " in line)
     written, without = 0, []
@@ -87,7 +89,7 @@ def known_metrics(program: str) -> tuple[str, ...]:
 def _read(listing: Path, ended: subprocess.CompletedProcess[str]) -> list[RecordedKernel]:
     """The kernels that ncu listed; raises with its error message if there are none."""
     try:
-        if kernels := [launch.kernel for launch in launches_of(listing)]:
+        if kernels := [launch.kernel for launch in launches_of(listing, "point")]:
             return kernels
         problem = "no kernel was profiled"
     except MeasuredError as error:
