@@ -113,6 +113,7 @@ def _gain(
     gains = errors[0][both] - errors[1][both]
     left, standard_error = float(errors[1][both].mean()), float(gains.std(ddof=1)) / math.sqrt(len(gains))
     explains = left <= REMAINING.get(what, USUALLY_REMAINING) * float(errors[0][both].mean())
+    explains &= _mape(np.array(after)[both]) < _mape(np.array(before)[both])
     if explains and gains.mean() >= max(LEAST_GAIN, CERTAIN * standard_error):
         return left, _mape(np.array(after)[both]), *text
     return None
