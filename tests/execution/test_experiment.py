@@ -212,7 +212,7 @@ def test_a_range_needs_no_quotes(write: WriteExperiment) -> None:
         ("plots:", "measured: [none.csv]\nplots:", "none.csv: cannot be read"),
         ("plots:", "tables: speedup\nplots:", ":7: tables: a speedup table needs a speedup plot"),
         ("plots:", "load: 0\nplots:", ":7: load: expected sustained, burst, flushed or a number of calls back to back"),
-        ("plots:", "cuda: 0\nplots:", ":7: cuda: Input should be greater than 0, got 0"),
+        ("plots:", "cuda: 0\nplots:", ":7: cuda: expected a version of CUDA, such as 12 or 12.4, got '0'"),
         ("plots:", "output_dtype: fp12\nplots:", ":7: output_dtype: expected one of fp64, "),
         ("title: Small", "title: [Small", "not YAML"),
         (SMALL, "- a list\n", ":1: expected a mapping"),
