@@ -32,7 +32,7 @@ class CudaVersion(NamedTuple):
             ValueError: it states none.
         """
         text = str(version)
-        stated = re.fullmatch(r"([1-9]\d{0,2})(?:\.(\d{1,2}))?", text, re.ASCII)
+        stated = re.fullmatch(r"(\d{1,3})(?:\.(\d{1,2}))?", text, re.ASCII)
         if not stated:
             raise ValueError(f"expected a version of CUDA, such as 12 or 12.4, got {excerpt(repr(text))}")
         major, minor = stated.groups()
@@ -48,8 +48,18 @@ class CudaVersion(NamedTuple):
         return str(self.major) if self.minor == LAST_MINOR else f"{self.major}.{self.minor}"
 
 
-_AS_TEXT = (PlainSerializer(str), WithJsonSchema({"type": ["number", "string"], "minimum": 1}))
-LastCuda = Annotated[CudaVersion, PlainValidator(CudaVersion.of), *_AS_TEXT]
+_AS_TEXT = (PlainSerializer(str), WithJsonSchema({"type": ["number", "string"], "minimum": 0}))
+
+
+def _released(version: object) -> CudaVersion:
+    """A version that there has been."""
+    found = CudaVersion.of(version)
+    if not found.major:
+        raise ValueError(f"expected a version of CUDA, such as 12 or 12.4, got {excerpt(repr(str(version)))}")
+    return found
+
+
+LastCuda = Annotated[CudaVersion, PlainValidator(_released), *_AS_TEXT]
 """Of a record: a version of CUDA, 12 for the last one of its minor versions."""
 FirstCuda = Annotated[CudaVersion, PlainValidator(CudaVersion.first_of), *_AS_TEXT]
 """Of a record: a version of CUDA, 12 for 12.0."""
