@@ -24,8 +24,8 @@ NOISE = 0.005
 
 WHAT_IFS: tuple[tuple[str, Workload, Mapping[str, str], str, float], ...] = (
     # board, workload, replaced values, direction, largest factor either way
-    ("v100-pcie-16gb", LARGE, {"power.board_limit_w": "0.5x"}, SLOWER, 2.3),
-    ("v100-pcie-16gb", LARGE_FP32, {"power.board_limit_w": "0.5x"}, SLOWER, 2.3),
+    ("v100-pcie-16gb", LARGE, {"power.board_limit_w": "0.5x"}, SLOWER, 2.6),
+    ("v100-pcie-16gb", LARGE_FP32, {"power.board_limit_w": "0.5x"}, SLOWER, 2.5),
     ("v100-pcie-16gb", LARGE, {"power.board_limit_w": "0.8x"}, SLOWER, 1.4),
     ("a100-sxm4-80gb", LARGE, {"power.board_limit_w": "0.5x"}, SLOWER, 2.0),
     ("h100-sxm5-80gb", LARGE, {"power.board_limit_w": "0.5x"}, SLOWER, 2.0),

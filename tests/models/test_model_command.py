@@ -82,7 +82,7 @@ def test_the_precision_of_the_model_file_holds_unless_the_user_says_another(
     path.write_text(f"{head}inputs: {{x: [batch, 64]}}\nlayers: [{{op: linear, features: 64}}]\n")
     asked = (str(path), "--arch", "t4", "--mode", "inference", "--format", "json")
     for more, precision in (((), "fp16"), (("--precision", "fp32"), "fp32")):
-        (found,) = json.loads(command(capsys, *asked, *more)[1])
+        found = json.loads(command(capsys, *asked, *more)[1])
         assert found["precision"] == precision
 
 
