@@ -94,15 +94,15 @@ def _from_script(source: Path) -> tuple[Sketch, str]:
 
 
 def _from_onnx(source: Path, sizes: Mapping[str, str]) -> Sketch:
+    given: dict[str, int | Literal["batch"]] = {
+        name: "batch" if text == "batch" else size_of("--size", name, text) for name, text in sizes.items()
+    }
     try:
         from gpusim.capture import onnx_graph
     except ImportError:
         refuse(f"{source}: reading ONNX needs the onnx package; install it with: pip install 'gpusim[onnx]'")
     from gpusim.capture.sketch import by_batch
 
-    given: dict[str, int | Literal["batch"]] = {
-        name: "batch" if text == "batch" else size_of("--size", name, text) for name, text in sizes.items()
-    }
     with refusing_file_errors(source):
         (small, stated), (large, _) = (onnx_graph.capture_onnx(source, batch, given) for batch in BATCHES)
     sketch = by_batch(small, large, BATCHES)

@@ -115,7 +115,7 @@ def test_a_node_is_a_file(command: RunGpusim, tmp_path: Path) -> None:
     times, model = (command(*line, "--format", "json") for line in commands("A node"))
     assert (times.returncode, model.returncode) == (0, 0), times.stderr + model.stderr
     assert json.loads(times.stdout)["node"] == "A40-pair"
-    assert json.loads(model.stdout)[0]["gpus"] == 2
+    assert json.loads(model.stdout)["gpus"] == 2
 
 
 def test_a_gpu_a_library_and_an_operator_need_no_file_and_twenty_lines(capsys: pytest.CaptureFixture[str]) -> None:
