@@ -25,7 +25,6 @@ Evidence = Literal["validated", "interpolated", "extrapolated"]
 Family = Literal["product", "convolution", "attention", "vector"]
 FAMILIES: tuple[Family, ...] = get_args(Family)
 Duration = Literal["short", "long"]
-DURATIONS: tuple[Duration, ...] = get_args(Duration)
 
 SIGMAS_OF_80_PERCENT = 1.2816
 """Standard deviations on either side that hold eight in ten values of a normal distribution."""
@@ -74,7 +73,7 @@ class Kind(NamedTuple):
     dtype: str
     batched: bool
     smaller_extent: int
-    """Of products, largest of the class of the smaller of m and n; 0 for the class above all edges, and of others."""
+    """Largest of the class of the smaller of m and n of a product; 0 for the class above all edges, and for others."""
 
 
 class ErrorRange(Record):

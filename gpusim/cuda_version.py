@@ -40,7 +40,7 @@ class CudaVersion(NamedTuple):
 
     @classmethod
     def first_of(cls, version: object) -> CudaVersion:
-        """As :meth:`of`; without a minor version, the first one of its major version."""
+        """The version that is stated; without a minor version, the first one of its major version."""
         found = cls.of(version)
         return found._replace(minor=0) if found.minor == LAST_MINOR else found
 
@@ -60,6 +60,6 @@ def _released(version: object) -> CudaVersion:
 
 
 LastCuda = Annotated[CudaVersion, PlainValidator(_released), *_AS_TEXT]
-"""Of a record: a version of CUDA, 12 for the last one of its minor versions."""
+"""Field of a record: a version of CUDA, 12 for the last of its minor versions."""
 FirstCuda = Annotated[CudaVersion, PlainValidator(CudaVersion.first_of), *_AS_TEXT]
-"""Of a record: a version of CUDA, 12 for 12.0."""
+"""Field of a record: a version of CUDA, 12 for 12.0."""

@@ -21,7 +21,7 @@ from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.operators import Operator
 
 MOST_REGISTERS = 255
-"""Of a thread, on every GPU since Kepler (CUDA C programming guide, technical specifications)."""
+"""Registers of a thread at most, on every GPU since Kepler (CUDA C programming guide, technical specifications)."""
 Extents = tuple[int, int, int]
 
 
@@ -34,7 +34,7 @@ class KernelShape:
     warps: Extents | None = None
     stages: int | None = None
     registers: int | None = None
-    """Of a thread; by default those of the library's kernel, and the accumulators that it has more."""
+    """Registers of a thread; by default those of the library's kernel and of the accumulators that it has more."""
     swizzle: int | None = None
     """Tiles across a stripe of the threadblock swizzle; 0: plain order."""
     split_k: int | None = None

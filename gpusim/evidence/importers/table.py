@@ -29,7 +29,7 @@ TEXTS = (
 KNOWN = (*COLUMNS, *SIZE_COLUMNS, GROUPS_COLUMN, *ATTENTION_COLUMNS, *ACCESS_COLUMNS)
 """Columns that can be stated."""
 DEFAULTS = {"batch": "1", "sparsity": "dense"}
-"""Of required columns that neither the table nor an option states."""
+"""Required columns that neither the table nor an option states take these."""
 
 
 def mapping_of(texts: Sequence[str]) -> dict[str, str]:

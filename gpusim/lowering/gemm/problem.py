@@ -41,7 +41,7 @@ class Problem:
     k: int
     batch: int
     layout: str
-    """Of the operands, as the names of kernels state it."""
+    """Layout of the operands, as the names of kernels state it."""
     swapped: bool
     """Whether m of this problem is n of the workload."""
     a: Operand
