@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gpusim.cli.console import emit_result, help_without_command, refuse
-from gpusim.cli.options import ArchOption, ArchPathOption, FormatOption, complete_dtype, dtype_of
+from gpusim.cli.options import ArchOption, ArchPathOption, CudaOption, FormatOption, complete_dtype, cuda_of, dtype_of
 
 app = typer.Typer(
     help="List the kernels that a library selects from.", callback=help_without_command, invoke_without_command=True
@@ -20,9 +20,7 @@ def kernels_list(
     dtype: Annotated[
         str, typer.Option(metavar="TYPE", help="Only kernels for this data type.", autocompletion=complete_dtype)
     ] = "",
-    cuda: Annotated[
-        int | None, typer.Option("--cuda", min=1, help="Major CUDA version of the library. Default: newest.")
-    ] = None,
+    cuda: CudaOption = None,
     arch_path: ArchPathOption = None,
     output: FormatOption = "table",
 ) -> None:
@@ -30,7 +28,7 @@ def kernels_list(
     from gpusim.report.kernel_tables import kernel_rows, kernel_tables
     from gpusim.specs import load_spec
 
-    spec = load_spec(arch, arch_path or (), cuda=cuda)
+    spec = load_spec(arch, arch_path or (), cuda=cuda_of(cuda))
     system = spec.system
     rows = kernel_rows(system, dtype_of(dtype) if dtype else None)
     if not rows:

@@ -246,19 +246,22 @@ class SimulationOptions:
     ] = "random"
 
 
+CudaOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cuda",
+        metavar="VERSION",
+        help="CUDA version of the library that selects kernels, such as 12 or 12.4. Default: newest.",
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class SpecOptions:
     """Where specs are found, and what is changed in them."""
 
     overrides: SetOption = None
-    cuda: Annotated[
-        str | None,
-        typer.Option(
-            "--cuda",
-            metavar="VERSION",
-            help="CUDA version of the library that selects kernels, such as 12 or 12.4. Default: newest.",
-        ),
-    ] = None
+    cuda: CudaOption = None
     arch_path: ArchPathOption = None
 
     def named(self) -> dict[str, Any]:

@@ -344,6 +344,8 @@ def test_the_kernels_of_a_library_are_listed(command: RunGpusim) -> None:
     assert (one["tile"], one["threads"], one["for"]) == ([256, 128, 64], 256, "gemm")
     assert all("fp16" in row["dtypes"] and row["source"] for row in listed["kernels"])
     assert {row["for"] for row in listed["kernels"]} >= {"gemm", "convolution", "rows and elements"}
+    older = command("kernels", "list", "--arch", "h200", "--dtype", "bf16", "--cuda", "12.4", "--format", "json").stdout
+    assert json.loads(older)["library"] == "hopper_cuda_12_5"
     table = command("kernels", "list", "--arch", "t4", "--dtype", "fp32").stdout
     assert table.startswith("Kernels of turing_fitted, as T4 runs them\n")
     assert "volta_sgemm_128x64_tn" in table
