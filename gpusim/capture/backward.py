@@ -1,0 +1,96 @@
+"""The backward pass of fake CUDA tensors: autograd's graph, node by node.
+
+PyTorch's engine asks for a context of the device, which is not there. It does what this module does: it runs a node
+when the gradients of all its results are there, adds up those of one tensor, and brings each to the shape and type of
+what it is the gradient of (torch/csrc/autograd/engine.cpp, ``validate_outputs``).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from gpusim.capture.recorder import Layers
+
+
+def run_backward(results: Sequence[Any], layers: Layers, sweep: Callable[[], None]) -> dict[Any, Any]:
+    """Launch the backward pass from results, each with a gradient of ones; gradients of the leaves, by leaf.
+
+    Args:
+        results: emptied, so that what nothing needs any more is freed as the pass goes on.
+        sweep: called after each node.
+    """
+    gradients: dict[Any, dict[int, Any]] = {}
+    waits: dict[Any, int] = defaultdict(int)
+    while results:
+        result = results.pop()
+        gradients.setdefault(result.grad_fn, {})[result.output_nr] = torch.ones_like(result)
+        roots = list(gradients)
+        del result
+    stack, seen = list(roots), set(roots)
+    while stack:
+        for below, _ in stack.pop().next_functions:
+            if below is not None:
+                waits[below] += 1
+                if below not in seen:
+                    seen.add(below)
+                    stack.append(below)
+    del seen
+    ready = [node for node in roots if not waits[node]]
+    del roots
+    leaves: dict[Any, Any] = {}
+    node = below = None
+    while ready:
+        # The engine takes the node that was made last.
+        node = max(ready, key=lambda one: one._sequence_nr())  # noqa: SLF001
+        ready.remove(node)
+        waits.pop(node, None)
+        given = gradients.pop(node, {})
+        layers.number = node._sequence_nr()  # noqa: SLF001
+        if hasattr(node, "variable"):
+            leaf = node.variable
+            leaves[leaf] = _kept(leaf, given[0])
+            continue
+        count = max(len(node._input_metadata), max(given, default=0) + 1)  # noqa: SLF001
+        run = node if callable(node) else node.apply  # that of a torch.autograd.Function is a Python object
+        found = run(*[given.get(at) for at in range(count)]) if given else ()
+        found = found if isinstance(found, tuple) else (found,)
+        del given, run
+        following = node.next_functions
+        for at, (below, slot) in enumerate(following):
+            if below is None:
+                continue
+            gradient = found[at] if at < len(found) else None
+            if gradient is not None:
+                _add(gradients.setdefault(below, {}), slot, _as(gradient, below._input_metadata[slot]))  # noqa: SLF001
+            waits[below] -= 1
+            if not waits[below]:
+                ready.append(below)
+        del found, following
+        gradient = node = below = None
+        sweep()
+    return leaves
+
+
+def _as(gradient: Any, wanted: Any) -> Any:
+    if tuple(gradient.shape) != tuple(wanted.shape):
+        gradient = gradient.sum_to_size(tuple(wanted.shape))
+    return gradient if gradient.dtype == wanted.dtype else gradient.to(wanted.dtype)
+
+
+def _add(slots: dict[int, Any], slot: int, gradient: Any) -> None:
+    slots[slot] = slots[slot] + gradient if slot in slots else gradient
+
+
+def _kept(leaf: Any, gradient: Any) -> Any:
+    """The gradient that a parameter gets: as it is where its elements lie as those of the parameter do, else a copy.
+
+    Source: torch/csrc/autograd/utils/grad_layout_contract.h
+    """
+    dense = leaf.is_non_overlapping_and_dense() if hasattr(leaf, "is_non_overlapping_and_dense") else True
+    agrees = gradient.stride() == leaf.stride() if dense else gradient.is_contiguous()
+    same = agrees or all(size == 1 or a == b for size, a, b in zip(leaf.shape, gradient.stride(), leaf.stride(), strict=True))
+    return gradient if same else torch.empty_like(leaf).copy_(gradient)
