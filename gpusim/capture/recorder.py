@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import bisect
-import linecache
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,24 +13,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from gpusim.capture.attention import ATTENTION
-from gpusim.models.aten.call import Call, CallPhase, Operand, TensorView
+from gpusim.models.aten.call import Call, CallPhase, Operand, TensorView, Trace
 
 _HOST = "cpu"
 _NOT_ARGUMENTS = frozenset({"device", "layout", "pin_memory", "dtype", "memory_format", "generator", "names"})
 """Arguments that say nothing beside the results."""
-
-
-@dataclass(slots=True)
-class Trace:
-    """Calls of a step, in their order, and the memory that they use."""
-
-    calls: list[Call] = field(default_factory=list)
-    storage_bytes: dict[int, int] = field(default_factory=dict)
-    """Size of each storage, by its number."""
-    freed: list[tuple[int, ...]] = field(default_factory=list)
-    """Storages that nothing refers to any more once a call is done, for each call."""
-    gradients: dict[str, TensorView] = field(default_factory=dict)
-    """Gradients of parameters, by the name of the parameter."""
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc]  # PyTorch is not checked

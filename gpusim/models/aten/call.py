@@ -139,3 +139,16 @@ class Call:
         found = self.operands[at]
         assert isinstance(found, TensorView)
         return found
+
+
+@dataclass(slots=True)
+class Trace:
+    """Calls of a step, in their order, and the memory that they use."""
+
+    calls: list[Call] = field(default_factory=list)
+    storage_bytes: dict[int, int] = field(default_factory=dict)
+    """Size of each storage, by its number."""
+    freed: list[tuple[int, ...]] = field(default_factory=list)
+    """Storages that nothing refers to any more once a call is done, for each call."""
+    gradients: dict[str, TensorView] = field(default_factory=dict)
+    """Gradients of parameters, by the name of the parameter."""
