@@ -40,12 +40,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # PyTorch is not check
             self._note(func, args, kwargs, result)
         return result
 
+    def keep(self, tensors: Sequence[Any]) -> int:
+        """Number tensors that are there all along; the bytes of their storages."""
+        for tensor in tensors:
+            _ = self.view(tensor)
+        self._live.clear()
+        return sum(self.trace.storage_bytes.values())
+
     def view(self, tensor: Any) -> TensorView:
         """A tensor as calls name it."""
         storage = tensor.untyped_storage()
         reference = StorageWeakRef(storage)
         number = self._numbers.get(reference)
-        if number is None or number not in self._live:
+        if number is None:
             self._count += 1
             number = self._numbers[reference] = self._count
             self._live[number] = reference

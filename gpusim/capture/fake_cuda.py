@@ -1,0 +1,148 @@
+"""Modules on fake CUDA tensors: made without memory, and run under the real autocast where there is no GPU.
+
+A module is made on the meta device; small tensors that its constructor computes from numbers have values, so that it
+may read them. Its weights and buffers are then replaced by fake CUDA tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode  # no public name yet
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_any, tree_map_only
+
+MOST_VALUES = 1 << 20
+"""Elements of a tensor that keeps its values while a module is made: schedules, indices of windows, ranges."""
+_OF_NUMBERS = {
+    getattr(torch, name)
+    for name in ("arange", "linspace", "logspace", "ones", "zeros", "full", "eye", "tensor", "as_tensor", "scalar_tensor", "tril_indices", "triu_indices")
+}
+"""Functions that make a tensor of known values out of numbers."""
+_RANDOM = {getattr(torch, name) for name in ("empty", "rand", "randn", "randint", "randperm", "normal", "empty_strided")}
+_MOVES = {torch.Tensor.cuda, torch.nn.Module.cuda}
+
+
+class OnMeta(TorchFunctionMode):  # type: ignore[misc]  # PyTorch is not checked
+    """Tensors that are made in this context are on the meta device, but for small ones of known values."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func in _MOVES:
+            return args[0]
+        if func is torch.Tensor.to:
+            args, kwargs = _without_devices(args, kwargs)
+            if len(args) == 1 and not kwargs:
+                return args[0]
+        elif func in _RANDOM:
+            kwargs["device"] = "meta"
+        elif func in _OF_NUMBERS:
+            kwargs["device"] = "cpu"
+        elif "device" in kwargs and kwargs["device"] is not None and torch.device(kwargs["device"]).type != "meta":
+            kwargs["device"] = "cpu"
+        if tree_any(_is_meta, (args, kwargs)):
+            args, kwargs = tree_map_only(torch.Tensor, _to_meta, (args, kwargs))
+            if kwargs.get("device") == "cpu":
+                kwargs["device"] = "meta"
+        result = func(*args, **kwargs)
+        if isinstance(result, torch.Tensor) and not _is_meta(result) and result.numel() > MOST_VALUES and func in _OF_NUMBERS:
+            return _to_meta(result)
+        return result
+
+
+def _without_devices(args: Any, kwargs: dict[str, Any]) -> Any:
+    kwargs.pop("device", None)
+    return tuple(one for one in args if at_device(one) is None), kwargs
+
+
+def at_device(value: Any) -> torch.device | None:
+    """The device that an argument states; None where it states none."""
+    if isinstance(value, torch.device):
+        return value
+    return torch.device(value) if isinstance(value, str) and value.split(":")[0] in ("cpu", "cuda", "meta") else None
+
+
+def _is_meta(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.device.type == "meta"
+
+
+def _to_meta(tensor: Any) -> Any:
+    if _is_meta(tensor) or isinstance(tensor, torch.nn.Parameter):
+        return tensor
+    return torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
+@contextmanager
+def uninitialised() -> Iterator[None]:
+    """Nothing initialises weights in this context: they have no values."""
+    found = {name: value for name, value in vars(torch.nn.init).items() if name.endswith("_") and name[0] != "_"}
+    try:
+        for name in found:
+            setattr(torch.nn.init, name, lambda tensor, *_, **__: tensor)
+        yield
+    finally:
+        for name, value in found.items():
+            setattr(torch.nn.init, name, value)
+
+
+class FakeCuda:
+    """Fake CUDA tensors in place of others; tensors that are one stay one."""
+
+    def __init__(self) -> None:
+        self.mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self._made: dict[int, tuple[Any, Any]] = {}
+
+    def tensor(self, tensor: Any) -> Any:
+        """The fake CUDA tensor that stands for another one."""
+        if id(tensor) not in self._made:
+            with self.mode:
+                fake = torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device="cuda")
+                if isinstance(tensor, torch.nn.Parameter):
+                    fake = torch.nn.Parameter(fake, requires_grad=tensor.requires_grad)
+                elif tensor.requires_grad:
+                    fake.requires_grad_()
+            self._made[id(tensor)] = tensor, fake
+        return self._made[id(tensor)][1]
+
+    def values(self, values: Any) -> Any:
+        """Nested containers with fake CUDA tensors in place of others."""
+        return tree_map_only(torch.Tensor, self.tensor, values)
+
+    def move(self, module: Any) -> None:
+        """Replace the weights, buffers and other tensors that a module holds."""
+        for part in module.modules():
+            for store in (part._parameters, part._buffers):  # noqa: SLF001
+                store.update({name: self.tensor(one) for name, one in store.items() if one is not None})
+            held = {name: one for name, one in vars(part).items() if isinstance(one, torch.Tensor)}
+            vars(part).update({name: self.tensor(one) for name, one in held.items()})
+
+
+@contextmanager
+def autocast(dtype: Any) -> Iterator[None]:
+    """Autocast to a type, or none. ``torch.autocast`` disables itself where there is no CUDA; its state is below it."""
+    if dtype is None:
+        yield
+        return
+    before = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+    torch.set_autocast_enabled("cuda", True)
+    torch.set_autocast_dtype("cuda", dtype)
+    torch.autocast_increment_nesting()
+    try:
+        yield
+    finally:
+        if torch.autocast_decrement_nesting() == 0:
+            torch.clear_autocast_cache()
+        torch.set_autocast_enabled("cuda", before[0])
+        torch.set_autocast_dtype("cuda", before[1])
+
+
+def held_in(module: Any) -> Mapping[Any, int]:
+    """Elements of the floating-point weights of a module, by type."""
+    found: dict[Any, int] = {}
+    for one in module.parameters():
+        if one.is_floating_point():
+            found[one.dtype] = found.get(one.dtype, 0) + one.numel()
+    return found

@@ -1,0 +1,174 @@
+"""What may be captured: a script, a model of timm, torchvision or transformers, an exported program."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gpusim.capture.errors import CaptureError, place_of, reason_of
+from gpusim.capture.fake_cuda import OnMeta, uninitialised
+from gpusim.capture.sizes import Point
+from gpusim.capture.tracing import Source
+from gpusim.files.yamlfile import read_text
+
+_LIBRARIES = ("timm", "torchvision", "transformers")
+
+
+def source_of(text: str, sizes: Mapping[str, int]) -> Source:
+    """The source that a text names.
+
+    Raises:
+        CaptureError: it cannot be read, or a library that it needs is not there.
+    """
+    kind, colon, name = text.partition(":")
+    if colon and kind in ("timm", "torchvision", "hf"):
+        return {"timm": _timm, "torchvision": _torchvision, "hf": _transformers}[kind](name, sizes)
+    path = Path(text)
+    if path.suffix == ".py":
+        return _script(path, sizes)
+    if path.suffix == ".pt2":
+        return _exported(path, sizes)
+    raise CaptureError(
+        f"{text}: expected a .py script, an .onnx file, an exported program (.pt2), timm:NAME, torchvision:NAME or hf:CONFIG"
+    )
+
+
+def _versions(*modules: Any) -> str:
+    return ", ".join(f"{module.__name__} {module.__version__}" for module in (torch, *modules))
+
+
+def _library(name: str) -> Any:
+    try:
+        return __import__(name)
+    except ImportError:
+        raise CaptureError(f"{name} is not installed; install it with: pip install {name}") from None
+
+
+def _classes(output: Any, point: Point) -> Any:
+    """Cross entropy of scores against classes."""
+    output = output[0] if isinstance(output, tuple | list) else output
+    targets = torch.empty(point["batch"], dtype=torch.long, device="cuda")
+    return torch.nn.functional.cross_entropy(output, targets)
+
+
+def _images(channels: int) -> Callable[[Point], Any]:
+    def inputs(point: Point) -> Any:
+        return torch.empty(point["batch"], channels, point["image_size"], point["image_size"])
+
+    return inputs
+
+
+def _timm(name: str, sizes: Mapping[str, int]) -> Source:
+    timm = _library("timm")
+    try:
+        with OnMeta(), uninitialised(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of models that have got another name
+            config = timm.create_model(name).pretrained_cfg
+    except RuntimeError as error:
+        close = difflib.get_close_matches(name, timm.list_models(), n=3, cutoff=0.5)
+        remedy = f"did you mean {', '.join(close)}?" if close else "timm.list_models() lists them"
+        raise CaptureError(f"timm:{name}: {reason_of(error)}; {remedy}") from None
+    channels, height, _ = config.get("input_size", (3, 224, 224))
+    fixed_size = bool(config.get("fixed_input_size"))
+    chosen = {"batch": 8, "image_size": height, **sizes}
+
+    def model(eager: bool) -> Any:
+        timm.layers.set_fused_attn(not eager)
+        options = {"img_size": chosen["image_size"]} if fixed_size and chosen["image_size"] != height else {}
+        return timm.create_model(name, **options)
+
+    return Source(name, f"timm:{name}, {_versions(timm)}", model, _images(channels), chosen, "img", _classes)
+
+
+def _torchvision(name: str, sizes: Mapping[str, int]) -> Source:
+    torchvision = _library("torchvision")
+    known = torchvision.models.list_models(torchvision.models)
+    if name not in known:
+        raise CaptureError(f"torchvision:{name}: torchvision {torchvision.__version__} has no such model of images")
+    chosen = {"batch": 8, "image_size": 299 if name == "inception_v3" else 224, **sizes}
+
+    def model(_eager: bool) -> Any:
+        extra = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
+        return torchvision.models.get_model(name, weights=None, **extra)
+
+    return Source(
+        name, f"torchvision:{name}, {_versions(torchvision)}", model, _images(3), chosen, "img", _classes, attends=False
+    )
+
+
+def _transformers(name: str, sizes: Mapping[str, int]) -> Source:
+    transformers = _library("transformers")
+    path = Path(name)
+    try:
+        config = transformers.AutoConfig.from_pretrained(path if path.is_dir() else path.parent if path.name == "config.json" else path, local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise CaptureError(f"hf:{name}: {reason_of(error)}; give the path of a config.json") from None
+    chosen = {"batch": 8, "seq_len": min(128, getattr(config, "max_position_embeddings", 128) or 128), **sizes}
+    of = config.architectures or []
+    causal = any("CausalLM" in one or "LMHead" in one for one in of)
+
+    def model(eager: bool) -> Any:
+        config._attn_implementation = "eager" if eager else "sdpa"  # noqa: SLF001
+        if causal:
+            return transformers.AutoModelForCausalLM.from_config(config)
+        made = getattr(transformers, of[0], None) if of else None
+        return made(config) if made else transformers.AutoModel.from_config(config)
+
+    def inputs(point: Point) -> Any:
+        tokens = torch.empty(point["batch"], point["seq_len"], dtype=torch.long)
+        return {"input_ids": tokens, "labels": tokens} if causal else {"input_ids": tokens}
+
+    return Source(
+        path.parent.name if path.name == "config.json" else path.name,
+        f"hf:{path.name}, {_versions(transformers)}",
+        model,
+        inputs,
+        chosen,
+        "seq",
+        attends=True,
+    )
+
+
+def _exported(path: Path, sizes: Mapping[str, int]) -> Source:
+    raise CaptureError(f"{path}: exported programs are not read yet")
+
+
+def _script(path: Path, sizes: Mapping[str, int]) -> Source:
+    """A script that defines ``model()``, ``inputs(batch, ...)`` and, where it has one, ``loss(output)``."""
+    names: dict[str, Any] = {"__name__": "captured", "__file__": str(path)}
+    code = read_text(path)
+    try:
+        exec(compile(code, str(path), "exec"), names)  # noqa: S102 -- the user's own script
+    except (Exception, SystemExit) as error:
+        raise CaptureError(f"{place_of(path, error)}: {reason_of(error)}") from None
+    for name in ("model", "inputs"):
+        if not callable(names.get(name)):
+            raise CaptureError(f"{path}: define {name}({'batch' if name == 'inputs' else ''}), a function")
+    stated = inspect.signature(names["inputs"]).parameters
+    known = {name: 8 if one.default is one.empty else one.default for name, one in stated.items()}
+    if next(iter(known), "") != "batch":
+        known = {"batch": 8, **known}
+    if unknown := [name for name in sizes if name not in known]:
+        raise CaptureError(f"{path}: inputs() takes no {unknown[0]}; it takes {', '.join(stated)}")
+    taken = list(stated)
+
+    def inputs(point: Point) -> Any:
+        return names["inputs"](*(point["batch" if at == 0 else name] for at, name in enumerate(taken)))
+
+    loss = names.get("loss")
+    return Source(
+        path.stem,
+        f"{path.name}, {_versions()}",
+        lambda _eager: names["model"](),
+        inputs,
+        {**known, **sizes},
+        "seq",
+        (lambda output, _point: loss(output)) if callable(loss) else None,
+        path,
+    )

@@ -1,0 +1,348 @@
+"""Tracing of a module: each way of running it, at several sizes, as one captured model."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch.utils._pytree import tree_leaves
+
+from gpusim.capture.attention import OneCall
+from gpusim.capture.backward import run_backward
+from gpusim.capture.errors import CaptureError, place_of, reason_of
+from gpusim.capture.fake_cuda import FakeCuda, OnMeta, autocast, uninitialised
+from gpusim.capture.recorder import Layers, Recorder
+from gpusim.capture.sizes import Expressions, Point, SizeError, merged
+from gpusim.models.aten.call import Operand, TensorView, Trace
+from gpusim.models.aten.file import FORMAT, ParameterPart, ProgramFile, VariantPart
+from gpusim.models.aten.program import Variant
+
+_HALF = {"fp16": torch.float16, "bf16": torch.bfloat16, "amp-fp16": torch.float16, "amp-bf16": torch.bfloat16}
+_PRECISIONS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is captured."""
+
+    title: str
+    described: str
+    """What it is, with the versions of what made it."""
+    model: Callable[[bool], Any]
+    """Makes the module; with an argument that says whether its attention is spelled out."""
+    inputs: Callable[[Point], Any]
+    """Makes the arguments of the module at sizes: a tensor, a tuple, or a mapping of keyword arguments."""
+    sizes: Mapping[str, int]
+    """Sizes that may be chosen, with their values unless said otherwise."""
+    item: str
+    loss: Callable[[Any, Point], Any] | None = None
+    """The loss of what the module returns; None: gradients of ones of all results."""
+    script: Path | None = None
+    """The user's program, for messages."""
+    attends: bool | None = None
+    """Whether the module spells its attention out on request; None: where it calls scaled_dot_product_attention."""
+    assumptions: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class Traced:
+    """A trace with what is there before it."""
+
+    trace: Trace
+    backward: int
+    resident_bytes: int
+    parameters: dict[str, tuple[tuple[int, ...], str, bool]] = field(default_factory=dict)
+    images: bool = False
+    attends: bool = False
+
+
+STEP = 32
+"""Larger sizes are changed by so much: images are halved five times by most networks."""
+
+
+def points_of(sizes: Mapping[str, int], symbols: Sequence[str]) -> list[Point]:
+    """Sizes at which a program is traced: as it is, with each size changed alone, and with all of them doubled.
+
+    >>> points_of({"batch": 8}, ["batch"])
+    [{'batch': 8}, {'batch': 10}, {'batch': 16}]
+    """
+    changed = [{**sizes, name: sizes[name] + (STEP if sizes[name] >= STEP else 2)} for name in symbols]
+    doubled = [{**sizes, **{name: 2 * sizes[name] for name in symbols}}] if symbols else []
+    return [dict(sizes), *changed, *doubled]
+
+
+def traced(source: Source, variant: Variant, point: Point) -> Traced:
+    """Calls of a step at sizes.
+
+    Raises:
+        CaptureError: the program fails, or decides by values, which fake tensors do not have.
+    """
+    with _collected(), uninitialised():
+        eager = variant.attention == "eager"
+        with OnMeta():
+            module = _ran(source, "model()", lambda: source.model(eager))
+            arguments = _ran(source, "inputs()", lambda: source.inputs(point))
+            half = _HALF.get(variant.precision)
+            if half is not None and not variant.precision.startswith("amp-"):
+                module = module.to(half)
+                arguments = _in(arguments, half)
+            images = any(one.dim() == 4 for one in tree_leaves(arguments) if isinstance(one, torch.Tensor))
+            if variant.layout == "nhwc":
+                module = module.to(memory_format=torch.channels_last)
+                arguments = _channels_last(arguments)
+        if isinstance(module, torch.nn.Module):
+            module.train(variant.mode == "train")
+        cuda = FakeCuda()
+        cuda.move(module)
+        arguments = cuda.values(arguments)
+        parameters = {
+            name: (tuple(one.shape), str(one.dtype)[6:], one.requires_grad) for name, one in module.named_parameters()
+        }
+        names = {one: name for name, one in module.named_parameters()}
+        layers = Layers(module)
+        recorder = Recorder(layers)
+        taken = [one for one in tree_leaves(arguments) if isinstance(one, torch.Tensor)]
+        resident = recorder.keep([*module.parameters(), *module.buffers(), *taken])
+        amp = half if variant.precision.startswith("amp-") else None
+        one_call = OneCall() if not eager else nullcontext()
+
+        def run() -> int:
+            with cuda.mode, layers.followed(), one_call, recorder, autocast(amp):
+                if variant.mode == "inference":
+                    with torch.no_grad():
+                        result = _called(module, arguments)
+                    return len(recorder.trace.calls)
+                result = _called(module, arguments)
+                results = _results(source.loss(result, point) if source.loss else result)
+                del result
+            forward = len(recorder.trace.calls)
+            recorder.phase = "backward"
+            with cuda.mode, recorder, torch.no_grad():
+                leaves = run_backward(results, layers, recorder.sweep)
+                for leaf, gradient in leaves.items():
+                    if leaf in names:
+                        recorder.trace.gradients[names[leaf]] = recorder.view(gradient)
+            return forward
+
+        forward = _ran(source, "", run)
+        recorder.sweep()
+        attends = any(call.base == "attention" for call in recorder.trace.calls)
+        return Traced(recorder.trace, forward, resident, parameters, images, attends)
+
+
+def _called(module: Any, arguments: Any) -> Any:
+    if isinstance(arguments, Mapping):
+        return module(**arguments)
+    return module(*arguments) if isinstance(arguments, tuple | list) else module(arguments)
+
+
+def _results(result: Any) -> list[Any]:
+    """Results whose gradient is asked for: a loss, where the module gives one, else all."""
+    loss = result.get("loss") if isinstance(result, Mapping) else None
+    leaves = [loss] if isinstance(loss, torch.Tensor) else tree_leaves(dict(result) if isinstance(result, Mapping) else result)
+    return [one for one in leaves if isinstance(one, torch.Tensor) and one.requires_grad]
+
+
+def _in(arguments: Any, dtype: Any) -> Any:
+    def of(one: Any) -> Any:
+        return one.to(dtype) if one.is_floating_point() else one
+
+    return torch.utils._pytree.tree_map_only(torch.Tensor, of, arguments)
+
+
+def _channels_last(arguments: Any) -> Any:
+    def of(one: Any) -> Any:
+        return one.to(memory_format=torch.channels_last) if one.dim() == 4 else one
+
+    return torch.utils._pytree.tree_map_only(torch.Tensor, of, arguments)
+
+
+@contextmanager
+def _collected() -> Iterator[None]:
+    """Nothing is collected at random while a program is traced: traces would differ."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _ran(source: Source, called: str, run: Callable[[], Any]) -> Any:
+    try:
+        return run()
+    except CaptureError:
+        raise
+    except (Exception, SystemExit) as error:
+        place = place_of(source.script, error) or source.title
+        if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
+            raise CaptureError(
+                f"{place}: the module decides by a value of a tensor, which has none here; "
+                "state the value as a number, or leave the part out"
+            ) from None
+        raise CaptureError(f"{place}: {called + ': ' if called else ''}{reason_of(error)}") from None
+
+
+# From traces to a file ----------------------------------------------------------------------------
+
+
+class _Document:
+    """Traces of one variant at several sizes, as one part of a file."""
+
+    def __init__(self, traces: Sequence[Traced], points: Sequence[Point]) -> None:
+        self._traces = traces
+        self._expressions = Expressions(points)
+        self._places: dict[tuple[TensorView, ...], int] = {}
+        self._entries: list[tuple[int, str, list[int | str], list[int | str]]] = []
+        self._known: dict[str, int] = {}
+
+    def part(self, variant: Variant) -> VariantPart:
+        first = self._traces[0]
+        calls = [one.trace.calls for one in self._traces]
+        for at, same in enumerate(zip(*calls, strict=False)):
+            if len({(call.name, call.layer) for call in same}) > 1:
+                names = " and ".join(sorted({call.name for call in same}))
+                raise SizeError(f"call {at} is {names} at different sizes")
+        if len({len(one) for one in calls}) > 1:
+            raise SizeError(f"{len(calls[0])} calls at one size are {len(calls[-1])} at another")
+        rows = []
+        for at, same in enumerate(zip(*calls, strict=True)):
+            one = same[0]
+            operands = [self._operand([call.operands[place] for call in same]) for place in range(len(one.operands))]
+            results = [self._place([call.results[place] for call in same]) for place in range(len(one.results))]
+            arguments = {
+                key: self._argument([call.arguments.get(key) for call in same]) for key in one.arguments
+            }
+            rows.append((one.name, one.layer, operands, results, arguments, list(first.trace.freed[at])))
+        used = {entry[0] for entry in self._entries}
+        storages = {
+            number: self._expressions.of([one.trace.storage_bytes[number] for one in self._traces])
+            for number in first.trace.storage_bytes
+            if number in used
+        }
+        gradients = {
+            name: self._place([one.trace.gradients[name] for one in self._traces]) for name in first.trace.gradients
+        }
+        return VariantPart(
+            mode=variant.mode,
+            precision=variant.precision,
+            layout=variant.layout,
+            attention=variant.attention,
+            storages=storages,
+            tensors=self._entries,
+            backward=first.backward,
+            gradients=gradients,
+            calls=rows,
+        )
+
+    def _operand(self, same: Sequence[Operand]) -> Any:
+        first = same[0]
+        if isinstance(first, tuple):
+            if any(not isinstance(one, tuple) or len(one) != len(first) for one in same):
+                raise SizeError("a list of tensors has another length at another size")
+            return [self._place([one[at] for one in same]) for at in range(len(first))]  # type: ignore[index]
+        return self._place(same)
+
+    def _place(self, same: Sequence[Any]) -> int | None:
+        """Place of a tensor in the list of distinct ones."""
+        if same[0] is None:
+            return None
+        key = tuple(same)
+        if key not in self._places:
+            first = same[0]
+            if any(one is None or one.storage != first.storage or one.dtype_name != first.dtype_name for one in same):
+                raise SizeError("a tensor is another at another size")
+            shape = merged([one.shape for one in same], self._expressions)
+            strides = merged([one.strides for one in same], self._expressions)
+            entry = (first.storage, first.dtype_name, shape, strides)
+            text = repr(entry)
+            if text not in self._known:
+                self._known[text] = len(self._entries)
+                self._entries.append(entry)
+            self._places[key] = self._known[text]
+        return self._places[key]
+
+    def _argument(self, same: Sequence[Any]) -> Any:
+        found = merged(same, self._expressions)
+        return found if found == same[0] else _marked(found, same[0])
+
+
+def _marked(found: Any, first: Any) -> Any:
+    """Expressions among arguments, told from texts."""
+    if isinstance(found, list):
+        return [_marked(one, other) for one, other in zip(found, first, strict=True)]
+    return {"size": found} if isinstance(found, str) and not isinstance(first, str) else found
+
+
+def captured(
+    source: Source,
+    variants: Sequence[Variant],
+    *,
+    optimizer: str,
+    precision: str,
+    progress: Callable[[str], None] = lambda _: None,
+) -> ProgramFile:
+    """Trace every variant at several sizes.
+
+    Raises:
+        CaptureError: the program fails, or calls other functions at another size.
+    """
+    known: dict[tuple[Variant, tuple[int, ...]], Traced] = {}
+
+    def trace_of(variant: Variant, point: Point) -> Traced:
+        key = variant, tuple(point.values())
+        if key not in known:
+            progress(f"{variant}, {', '.join(f'{name} {size}' for name, size in point.items())}")
+            known[key] = traced(source, variant, point)
+        return known[key]
+
+    variants = list(dict.fromkeys(variants))
+    for variant in variants:
+        _ = trace_of(variant, source.sizes)  # what fails here is no matter of sizes
+    symbols = list(source.sizes)
+    while True:
+        points = points_of(source.sizes, symbols)
+        try:
+            parts = {variant: [trace_of(variant, point) for point in points] for variant in variants}
+            return _file(source, parts, points, symbols, optimizer, precision)
+        except (SizeError, CaptureError) as error:
+            if not symbols:
+                raise CaptureError(f"{source.title}: {error}") from None
+            symbols.pop()  # the batch, which comes first, is the likeliest to be free
+
+
+def _file(
+    source: Source,
+    traces: Mapping[Variant, Sequence[Traced]],
+    points: Sequence[Point],
+    symbols: Sequence[str],
+    optimizer: str,
+    precision: str,
+) -> ProgramFile:
+    first = next(iter(traces.values()))
+    return ProgramFile(
+        format=FORMAT,
+        title=source.title,
+        source=source.described,
+        assumptions=list(source.assumptions),
+        item=source.item,
+        optimizer=optimizer,
+        precision=precision,
+        sizes=dict(source.sizes),
+        fixed=[name for name in source.sizes if name not in symbols],
+        images=first[0].images,
+        attends=first[0].attends if source.attends is None else source.attends,
+        parameters={
+            name: ParameterPart(shape=list(shape), dtype=dtype, trained=trained)
+            for name, (shape, dtype, trained) in first[0].parameters.items()
+        },
+        resident_bytes=Expressions(points).of([one.resident_bytes for one in first]),
+        traces=[_Document(found, points).part(variant) for variant, found in traces.items()],
+    )

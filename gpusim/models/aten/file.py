@@ -1,0 +1,274 @@
+"""Files of captured models: calls with shapes as expressions of named sizes, as JSON.
+
+A file is one object. ``traces`` has an object for each variant: ``tensors`` lists distinct tensors as ``[storage, type,
+shape, strides]``, ``calls`` has a line for each call, ``[name, layer, operands, results, arguments, freed storages]``
+with tensors by their place in that list, and ``backward`` is the place of the first call of the backward pass.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gpusim.errors import excerpt
+from gpusim.expression import evaluate
+from gpusim.files.yamlfile import SpecError
+from gpusim.models.aten.call import DTYPES, Call, Operand, TensorView, Trace
+from gpusim.models.aten.program import Parameter, Program, Variant
+from gpusim.models.policy import Mode, Optimizer, Precision
+from gpusim.models.shape import Shape
+from gpusim.units import LARGEST_SIZE
+
+SUFFIXES = (".json", ".json.gz")
+"""Names of files of captured models end so."""
+FORMAT = "gpusim captured model 1"
+Size = int | str
+"""A number, or an expression of sizes."""
+TensorEntry = tuple[int, str, list[Size], list[Size]]
+"""Storage, type, shape, strides."""
+CallEntry = tuple[str, str, list[int | list[int | None] | None], list[int | None], dict[str, Any], list[int]]
+"""Name, layer, operands, results, arguments, storages that are freed; tensors by their place."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+class VariantPart(_Part):
+    """A trace of a captured model."""
+
+    mode: Mode
+    precision: str
+    layout: str
+    attention: str
+    storages: dict[int, Size]
+    """Bytes of each storage."""
+    tensors: list[TensorEntry]
+    backward: int
+    """Place of the first call of the backward pass."""
+    gradients: dict[str, int]
+    """Gradient of each parameter."""
+    calls: list[CallEntry]
+
+    @property
+    def variant(self) -> Variant:
+        return Variant(self.mode, self.precision, self.layout, self.attention)
+
+
+class ParameterPart(_Part):
+    """A trainable tensor."""
+
+    shape: list[int]
+    dtype: str
+    trained: bool = True
+
+
+class ProgramFile(_Part):
+    """A captured model."""
+
+    format: Literal["gpusim captured model 1"]
+    title: str
+    source: str
+    """What was captured, and with which versions."""
+    assumptions: list[str] = []
+    item: Annotated[str, Field(pattern="^(img|seq|tok)$")]
+    items: Size = "batch"
+    optimizer: Optimizer
+    precision: Precision
+    """That of a command without ``--precision``."""
+    sizes: dict[str, int]
+    fixed: list[str] = []
+    """Sizes that cannot be chosen: calls differ with them in more than numbers."""
+    images: bool
+    attends: bool
+    parameters: dict[str, ParameterPart]
+    resident_bytes: Size
+    """Bytes of weights, buffers and inputs."""
+    traces: list[VariantPart] = Field(min_length=1)
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedFile:
+    """The file of a captured model."""
+
+    path: Path
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedModel:
+    """A captured model: sizes may still be chosen."""
+
+    name: str
+    file: CapturedFile
+    content: ProgramFile
+
+    @property
+    def files(self) -> Mapping[str, CapturedFile]:
+        """Its file."""
+        return {"": self.file}
+
+    @property
+    def published(self) -> Mapping[str, Any]:
+        """No values are published of it."""
+        return {}
+
+    def check_sizes(self, sizes: Mapping[str, int]) -> None:
+        """Check that the model has sizes of these names, which may be chosen.
+
+        Raises:
+            SpecError: it has not; one line.
+        """
+        content = self.content
+        for name, size in sizes.items():
+            if name not in content.sizes:
+                raise SpecError(f"{self.name} has no size '{excerpt(name)}'; it has {', '.join(content.sizes)}")
+            if name in content.fixed and size != content.sizes[name]:
+                raise SpecError(
+                    f"{self.name}: size {name} was captured at {content.sizes[name]} alone; "
+                    f"capture it again with --size {name}={size}"
+                )
+            if not 1 <= size <= LARGEST_SIZE:
+                raise SpecError(f"{self.name}: size {name}: expected a positive integer, got {excerpt(str(size))}")
+
+    def graph(self, sizes: Mapping[str, int] | None = None) -> Program:
+        """The model at given sizes, others as the file has them.
+
+        Raises:
+            SpecError: a size that the model does not have, or that it does not hold for; one line.
+        """
+        self.check_sizes(sizes or {})
+        return _AtSizes(self, {**self.content.sizes, **(sizes or {})}).program()
+
+
+def load_captured(path: Path) -> CapturedModel:
+    """A captured model from its file.
+
+    Raises:
+        SpecError: the file cannot be read, or is none of a captured model.
+    """
+    try:
+        raw = path.read_bytes()
+        text = gzip.decompress(raw) if path.suffix == ".gz" else raw
+        content = ProgramFile.model_validate_json(text)
+    except (OSError, EOFError, gzip.BadGzipFile) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise SpecError(f"{path}: {reason}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise SpecError(
+            f"{path}: no captured model: {where + ': ' if where else ''}{excerpt(first['msg'])}; write it with gpusim capture"
+        ) from None
+    _check_places(path, content)
+    return CapturedModel(path.name.partition(".")[0], CapturedFile(path, hashlib.sha256(raw).hexdigest()), content)
+
+
+def _check_places(path: Path, content: ProgramFile) -> None:
+    """Refuse tensors that are not listed."""
+    for trace in content.traces:
+        count = len(trace.tensors)
+        for at, (name, _, operands, results, *_rest) in enumerate(trace.calls):
+            flat = [one for part in (*operands, results) for one in (part if isinstance(part, list) else [part])]
+            if any(one is not None and not 0 <= one < count for one in flat):
+                raise SpecError(f"{path}: call {at} ({excerpt(name)}): names a tensor that is not listed")
+        for _, dtype, *_rest in trace.tensors:
+            if dtype not in DTYPES:
+                raise SpecError(f"{path}: unknown type '{excerpt(dtype)}'; known are {', '.join(DTYPES)}")
+
+
+def captured_text(content: ProgramFile) -> str:
+    """The text of the file of a captured model: a line for each call."""
+    values = content.model_dump(mode="json", exclude_defaults=True)
+    traces = values.pop("traces")
+    head = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in values.items()]
+    parts = [_trace_text(trace) for trace in traces]
+    return "{\n" + ",\n".join([*head, f'"traces": [\n{",".join(parts)}\n]']) + "\n}\n"
+
+
+def _trace_text(trace: Mapping[str, Any]) -> str:
+    lists = ("tensors", "calls")
+    head = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in trace.items() if key not in lists]
+    rows = [f"{json.dumps(key)}: [\n" + ",\n".join(map(json.dumps, trace[key])) + "\n]" for key in lists]
+    return "{\n" + ",\n".join([*head, *rows]) + "\n}"
+
+
+class _AtSizes:
+    """A captured model at given sizes; every expression is evaluated once."""
+
+    def __init__(self, model: CapturedModel, sizes: Mapping[str, int]) -> None:
+        self._model, self._sizes = model, sizes
+        self._known: dict[str, int] = {}
+
+    def program(self) -> Program:
+        content = self._model.content
+        parameters = {
+            name: Parameter(tuple(one.shape), one.dtype, one.trained) for name, one in content.parameters.items()
+        }
+        return Program(
+            self._model.name,
+            content.item,
+            self._number(content.items),
+            self._sizes,
+            parameters,
+            {part.variant: partial(self._trace, part) for part in content.traces},
+            content.optimizer,
+            content.images,
+            content.attends,
+            source=content.source,
+        )
+
+    def _trace(self, part: VariantPart) -> Trace:
+        tensors = [
+            TensorView(storage, dtype, self._shape(shape), self._shape(strides))
+            for storage, dtype, shape, strides in part.tensors
+        ]
+
+        def of(place: int | None) -> TensorView | None:
+            return None if place is None else tensors[place]
+
+        def operand(entry: int | Sequence[int | None] | None) -> Operand:
+            return tuple(map(of, entry)) if isinstance(entry, list) else of(entry)  # type: ignore[arg-type]
+
+        calls = [
+            Call(
+                name,
+                layer,
+                "forward" if at < part.backward else "backward",
+                tuple(map(operand, operands)),
+                tuple(map(of, results)),
+                {key: self._argument(value) for key, value in arguments.items()},
+            )
+            for at, (name, layer, operands, results, arguments, _) in enumerate(part.calls)
+        ]
+        sizes = {storage: self._number(size) for storage, size in part.storages.items()}
+        gradients = {name: tensors[place] for name, place in part.gradients.items()}
+        return Trace(calls, sizes, [tuple(call[5]) for call in part.calls], gradients)
+
+    def _shape(self, entries: Sequence[Size]) -> Shape:
+        return tuple(entries) if all(isinstance(one, int) for one in entries) else tuple(map(self._number, entries))  # type: ignore[arg-type]
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._argument(one) for one in value]
+        if isinstance(value, dict):
+            return self._number(value["size"])
+        return value
+
+    def _number(self, entry: Size) -> int:
+        if isinstance(entry, int):
+            return entry
+        if entry not in self._known:
+            try:
+                self._known[entry] = evaluate(entry, self._sizes)
+            except ValueError as error:
+                raise SpecError(f"{self._model.file.path}: {error}") from None
+        return self._known[entry]

@@ -1,0 +1,180 @@
+"""Captured programs: what a model calls in a step, for each way of running it that was traced, at given sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from gpusim.models.aten.call import Call, Operand, TensorView, Trace
+from gpusim.models.policy import Clipping, Mode, Optimizer, Policy, PolicyError
+from gpusim.models.shape import Shape, elements
+
+_SWAPPED = {"amp-bf16": ("amp-fp16", "bfloat16"), "amp-fp16": ("amp-bf16", "float16")}
+_HALVES = frozenset({"float16", "bfloat16"})
+_TRACED_AS = {"tf32": "fp32"}
+"""Precisions that differ in the kernels of products alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A way of running a model that changes what it calls."""
+
+    mode: Mode
+    precision: str
+    """That of the calls: ``tf32`` is ``fp32``."""
+    layout: str
+    """Layout of images in memory; ``nchw`` of a model that takes none."""
+    attention: str
+    """``fused``: scaled_dot_product_attention is a call; ``eager``: products around a softmax."""
+
+    def __str__(self) -> str:
+        """Text of messages.
+
+        >>> str(Variant("train", "amp-fp16", "nhwc", "fused"))
+        'train, amp-fp16, nhwc, fused attention'
+        """
+        return f"{self.mode}, {self.precision}, {self.layout}, {self.attention} attention"
+
+    @property
+    def options(self) -> str:
+        """Options of ``gpusim capture`` that trace it."""
+        return f"--mode {self.mode} --precision {self.precision} --layout {self.layout} --attention {self.attention}"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A trainable tensor."""
+
+    shape: Shape
+    dtype_name: str
+    trained: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A captured model at given sizes."""
+
+    name: str
+    item: str
+    items: int
+    sizes: Mapping[str, int]
+    parameters_by_name: Mapping[str, Parameter]
+    traces: Mapping[Variant, Callable[[], Trace]]
+    """What gives the calls of each variant."""
+    optimizer: Optimizer = "adam"
+    images: bool = False
+    """Whether it takes images, whose layout matters."""
+    attends: bool = False
+    """Whether it calls scaled_dot_product_attention, or has another way to attend."""
+    clipping: Clipping = "none"
+    counted_loss: bool = False
+    uneven: float = 0.0
+    source: str = field(default="", compare=False)
+
+    @property
+    def parameters(self) -> int:
+        """Trainable elements; shared ones count once."""
+        return sum(elements(one.shape) for one in self.parameters_by_name.values())
+
+    @property
+    def flops(self) -> int:
+        """FLOP of the forward pass, as usually published: two for each multiply-add of convolutions and GEMMs."""
+        trace = next(iter(self.traces.values()))()
+        return 2 * sum(multiply_adds(call) for call in trace.calls if call.phase == "forward")
+
+    def trace(self, policy: Policy) -> Trace:
+        """The calls of a step under a policy.
+
+        Raises:
+            PolicyError: it was not traced in this way.
+        """
+        precision = _TRACED_AS.get(policy.precision, policy.precision)
+        attention = ("fused" if policy.calls_fused_attention else "eager") if self.attends else "fused"
+        wanted = Variant(policy.mode, precision, policy.layout if self.images else "nchw", attention)
+        if wanted in self.traces:
+            return self.traces[wanted]()
+        if precision in _SWAPPED:
+            other, half = _SWAPPED[precision]
+            if (found := self.traces.get(replace(wanted, precision=other))) is not None:
+                return in_half(found(), half)
+        known = "; ".join(map(str, self.traces))
+        again = f"capture it with {wanted.options}"
+        raise PolicyError(f"{self.name}: has no trace of {wanted}; it has {known}; {again}")
+
+
+def in_half(trace: Trace, dtype_name: str) -> Trace:
+    """A trace with all tensors of 16 bits in another type of 16 bits."""
+    known: dict[TensorView, TensorView] = {}
+
+    def of_tensor(one: TensorView) -> TensorView:
+        if one not in known:
+            known[one] = replace(one, dtype_name=dtype_name) if one.dtype_name in _HALVES else one
+        return known[one]
+
+    def of_operand(one: Operand) -> Operand:
+        if isinstance(one, tuple):
+            return tuple(None if inner is None else of_tensor(inner) for inner in one)
+        return None if one is None else of_tensor(one)
+
+    def of_call(call: Call) -> Call:
+        results = tuple(None if one is None else of_tensor(one) for one in call.results)
+        return replace(call, operands=tuple(map(of_operand, call.operands)), results=results)
+
+    gradients = {name: of_tensor(one) for name, one in trace.gradients.items()}
+    return replace(trace, calls=list(map(of_call, trace.calls)), gradients=gradients)
+
+
+_PRODUCTS: Mapping[str, int] = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "mv": 0, "dot": 0, "addmv": 1}
+"""Place of the first factor among the operands."""
+
+
+def multiply_adds(call: Call) -> int:
+    """Multiply-adds of a product, a convolution or an attention; 0 of other calls."""
+    match call.base:
+        case name if name in _PRODUCTS:
+            return call.returned[0].elements * call.operand(_PRODUCTS[name]).shape[-1]
+        case "convolution" | "_convolution" | "convolution_overrideable":
+            weight, result = call.operand(1), call.returned[0]
+            moved = call.operand(0) if call.arguments.get("transposed") else result
+            return moved.elements * math.prod(weight.shape[1:])
+        case "attention":
+            query, key = call.operand(0), call.operand(1)
+            return (query.elements + call.returned[0].elements) * key.shape[-2]
+    return 0
+
+
+def peak_bytes(trace: Trace, resident_bytes: float, block_bytes: int = 512) -> float:
+    """Largest sum of the storages that are live at once, each rounded up to a block of the allocator [B].
+
+    Args:
+        resident_bytes: what is there all along, and no call of the trace makes.
+        block_bytes: the caching allocator's smallest block (c10/cuda/CUDACachingAllocator.cpp: ``kMinBlockSize``).
+    """
+    made: set[int] = set()
+    live = peak = resident_bytes
+    seen: set[int] = set()
+    for call, freed in zip(trace.calls, trace.freed, strict=True):
+        for storage in _new(call, seen):
+            size = _rounded(trace.storage_bytes.get(storage, 0), block_bytes)
+            if storage in {one.storage for one in call.returned}:
+                made.add(storage)
+                live += size
+        peak = max(peak, live)
+        for storage in freed:
+            if storage in made:
+                made.discard(storage)
+                live -= _rounded(trace.storage_bytes.get(storage, 0), block_bytes)
+    return peak
+
+
+def _new(call: Call, seen: set[int]) -> Iterator[int]:
+    """Storages that a call is the first to name."""
+    for one in (*call.tensors, *call.returned):
+        if one.storage not in seen:
+            seen.add(one.storage)
+            yield one.storage
+
+
+def _rounded(size_bytes: float, block_bytes: int) -> float:
+    return math.ceil(size_bytes / block_bytes) * block_bytes
