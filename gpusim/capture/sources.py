@@ -83,7 +83,7 @@ def _timm(name: str, sizes: Mapping[str, int]) -> Source:
         options = {"img_size": chosen["image_size"]} if fixed_size and chosen["image_size"] != height else {}
         return timm.create_model(name, **options)
 
-    return Source(name, f"timm:{name}, {_versions(timm)}", model, _images(channels), chosen, "img", _classes)
+    return Source(name, f"timm:{name}, {_versions(timm)}", model, _images(channels), chosen, _classes)
 
 
 def _torchvision(name: str, sizes: Mapping[str, int]) -> Source:
@@ -98,7 +98,7 @@ def _torchvision(name: str, sizes: Mapping[str, int]) -> Source:
         return torchvision.models.get_model(name, weights=None, **extra)
 
     return Source(
-        name, f"torchvision:{name}, {_versions(torchvision)}", model, _images(3), chosen, "img", _classes, attends=False
+        name, f"torchvision:{name}, {_versions(torchvision)}", model, _images(3), chosen, _classes, attends=False
     )
 
 
@@ -130,7 +130,6 @@ def _transformers(name: str, sizes: Mapping[str, int]) -> Source:
         model,
         inputs,
         chosen,
-        "seq",
         attends=True,
     )
 
@@ -155,7 +154,7 @@ def _script(path: Path, sizes: Mapping[str, int]) -> Source:
     if next(iter(known), "") != "batch":
         known = {"batch": 8, **known}
     if unknown := [name for name in sizes if name not in known]:
-        raise CaptureError(f"{path}: inputs() takes no {unknown[0]}; it takes {', '.join(stated)}")
+        raise CaptureError(f"{path}: inputs() takes no {unknown[0]}; it takes {', '.join(known)}")
     taken = list(stated)
 
     def inputs(point: Point) -> Any:
@@ -168,7 +167,6 @@ def _script(path: Path, sizes: Mapping[str, int]) -> Source:
         lambda _eager: names["model"](),
         inputs,
         {**known, **sizes},
-        "seq",
         (lambda output, _point: loss(output)) if callable(loss) else None,
         path,
     )

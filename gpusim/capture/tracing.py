@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
@@ -22,9 +23,11 @@ from gpusim.capture.sizes import Expressions, Point, SizeError, merged
 from gpusim.models.aten.call import Operand, TensorView, Trace
 from gpusim.models.aten.file import FORMAT, ParameterPart, ProgramFile, VariantPart
 from gpusim.models.aten.program import Variant
+from gpusim.models.policy import Optimizer, Precision
+from gpusim.progress import Progress, no_progress
 
 _HALF = {"fp16": torch.float16, "bf16": torch.bfloat16, "amp-fp16": torch.float16, "amp-bf16": torch.bfloat16}
-_PRECISIONS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+_PRECISIONS: Mapping[Any, Precision] = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,6 @@ class Source:
     """Makes the arguments of the module at sizes: a tensor, a tuple, or a mapping of keyword arguments."""
     sizes: Mapping[str, int]
     """Sizes that may be chosen, with their values unless said otherwise."""
-    item: str
     loss: Callable[[Any, Point], Any] | None = None
     """The loss of what the module returns; None: gradients of ones of all results."""
     script: Path | None = None
@@ -48,6 +50,11 @@ class Source:
     attends: bool | None = None
     """Whether the module spells its attention out on request; None: where it calls scaled_dot_product_attention."""
     assumptions: Sequence[str] = ()
+
+    @property
+    def place(self) -> str:
+        """What messages name."""
+        return str(self.script or self.title)
 
 
 @dataclass(slots=True)
@@ -281,68 +288,103 @@ def _marked(found: Any, first: Any) -> Any:
     return {"size": found} if isinstance(found, str) and not isinstance(first, str) else found
 
 
+def held_precision(source: Source) -> Precision:
+    """Precision of a module by the type that most elements of its weights have.
+
+    Raises:
+        CaptureError: there is none for it.
+    """
+    with uninitialised(), OnMeta():
+        module = _ran(source, "model()", lambda: source.model(False))
+    held = Counter[Any]()
+    for one in module.parameters():
+        held[one.dtype] += one.numel()
+    most = max(held, key=lambda dtype: held[dtype], default=torch.float32)
+    if most not in _PRECISIONS:
+        *others, last = _PRECISIONS.values()
+        name = str(most).removeprefix("torch.")
+        raise CaptureError(f"{source.place}: {name} is not supported; convert the model to {', '.join(others)} or {last}")
+    return _PRECISIONS[most]
+
+
 def captured(
     source: Source,
     variants: Sequence[Variant],
     *,
-    optimizer: str,
-    precision: str,
-    progress: Callable[[str], None] = lambda _: None,
+    optimizer: Optimizer,
+    precision: Precision,
+    item: str | None = None,
+    progress: Progress = no_progress,
 ) -> ProgramFile:
-    """Trace every variant at several sizes.
+    """Trace every variant at several sizes, the first one at one size more.
+
+    Args:
+        item: what throughput counts; None: images where the module takes any.
 
     Raises:
         CaptureError: the program fails, or calls other functions at another size.
     """
     known: dict[tuple[Variant, tuple[int, ...]], Traced] = {}
+    variants = list(dict.fromkeys(variants))
 
     def trace_of(variant: Variant, point: Point) -> Traced:
         key = variant, tuple(point.values())
         if key not in known:
-            progress(f"{variant}, {', '.join(f'{name} {size}' for name, size in point.items())}")
             known[key] = traced(source, variant, point)
+            progress(len(known), len(variants) * (len(source.sizes) + 1) + 1)
         return known[key]
 
-    variants = list(dict.fromkeys(variants))
     for variant in variants:
         _ = trace_of(variant, source.sizes)  # what fails here is no matter of sizes
     symbols = list(source.sizes)
     while True:
         points = points_of(source.sizes, symbols)
         try:
-            parts = {variant: [trace_of(variant, point) for point in points] for variant in variants}
-            return _file(source, parts, points, symbols, optimizer, precision)
+            parts = [
+                _Part(variant, [trace_of(variant, point) for point in (points if at == 0 else points[: len(symbols) + 1])])
+                for at, variant in enumerate(variants)
+            ]
+            return _file(source, parts, points, symbols, optimizer, precision, item)
         except (SizeError, CaptureError) as error:
             if not symbols:
-                raise CaptureError(f"{source.title}: {error}") from None
+                raise CaptureError(f"{source.place}: {error}") from None
             symbols.pop()  # the batch, which comes first, is the likeliest to be free
+
+
+class _Part(NamedTuple):
+    """Traces of a variant, at the first of some points."""
+
+    variant: Variant
+    traces: Sequence[Traced]
 
 
 def _file(
     source: Source,
-    traces: Mapping[Variant, Sequence[Traced]],
+    parts: Sequence[_Part],
     points: Sequence[Point],
     symbols: Sequence[str],
-    optimizer: str,
-    precision: str,
+    optimizer: Optimizer,
+    precision: Precision,
+    item: str | None,
 ) -> ProgramFile:
-    first = next(iter(traces.values()))
+    first = parts[0].traces
+    images = first[0].images
     return ProgramFile(
         format=FORMAT,
         title=source.title,
-        source=source.described,
+        source=f"captured from {source.described}",
         assumptions=list(source.assumptions),
-        item=source.item,
+        item=item or ("img" if images else "seq"),
         optimizer=optimizer,
         precision=precision,
         sizes=dict(source.sizes),
         fixed=[name for name in source.sizes if name not in symbols],
-        images=first[0].images,
+        images=images,
         attends=first[0].attends if source.attends is None else source.attends,
         parameters={
             name: ParameterPart(shape=list(shape), dtype=dtype, trained=trained)
             for name, (shape, dtype, trained) in first[0].parameters.items()
         },
         resident_bytes=Expressions(points).of([one.resident_bytes for one in first]),
-        traces=[_Document(found, points).part(variant) for variant, found in traces.items()],
+        traces=[_Document(part.traces, points[: len(part.traces)]).part(part.variant) for part in parts],
     )

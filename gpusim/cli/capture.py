@@ -3,126 +3,163 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, cast
 
 import typer
 
 from gpusim.cli.console import refuse, refusing_file_errors, report_written
 from gpusim.cli.options import pairs_of, size_of
 
+from gpusim.errors import excerpt
+
 if TYPE_CHECKING:
-    from gpusim.capture.sketch import Sketch
+    from gpusim.models.aten.file import ProgramFile
+    from gpusim.models.policy import AttentionKind, Layout, Mode, Optimizer, Precision
 
-BATCHES = (2, 3)
-"""A program is captured at both, to see which sizes depend on the batch."""
-HELP = """Write a model file from a PyTorch module or an ONNX graph.
+Choice = TypeVar("Choice", bound=str)
 
-SOURCE is an .onnx file (extra: onnx), or a Python script (extra: torch) that defines two functions: model(), which
-returns a module, and inputs(batch), which returns its arguments: a tensor, a tuple, or a mapping. The module is traced
-on fake tensors: no weights, no GPU. Sizes that depend on the batch become expressions of it. An .onnx file may leave
-sizes open: one named batch, batch_size or N is the batch, --size states the others. The type of most weights becomes
-the precision of the model.
+_PRECISIONS: "tuple[Precision, ...]" = ("fp32", "fp16", "bf16", "amp-fp16", "amp-bf16")
+HELP = """Write a model file from a PyTorch module, by recording what it calls.
 
-Exit status 1: some operators have no layer. They are listed with their share of bytes and operations; what they compute
-is an input of the model.
+SOURCE is one of
+
+- a Python script that defines model(), which returns a module, and inputs(batch), which returns its arguments: a
+  tensor, a tuple, or a mapping. Further arguments of inputs(), such as seq_len=128, are sizes of the model. Where the
+  script defines loss(output), it is what training differentiates;
+
+- timm:NAME, torchvision:NAME, or hf:PATH of a config.json of transformers;
+
+- a program that torch.export saved (.pt2), or an .onnx file.
+
+The module runs on fake CUDA tensors, forward and backward, under the real autocast: no weights, no GPU. Each mode,
+precision, layout of images and kind of attention is a trace of its own. Sizes that may be chosen become expressions.
 """
 
 
 def capture(
-    source: Annotated[Path, typer.Argument(help="Script, or .onnx file.", metavar="SOURCE")],
+    source: Annotated[str, typer.Argument(help="Script, model of a library, or file.", metavar="SOURCE")],
     out: Annotated[Path, typer.Option("-o", help="File to write.", metavar="MODEL.yaml")],
-    batch: Annotated[int, typer.Option("--batch", help="Batch of the model file.", min=1)] = 8,
-    item: Annotated[Literal["img", "seq", "tok"], typer.Option("--item", help="What throughput counts.")] = "seq",
+    modes: Annotated[
+        list[str] | None,
+        typer.Option("--mode", help="train or inference. May be repeated. Default: both.", metavar="MODE"),
+    ] = None,
+    precisions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--precision",
+            help=f"One of {', '.join(_PRECISIONS)}; tf32 runs the calls of fp32. May be repeated. Default: the type of "
+            "the weights, and amp-fp16 beside fp32.",
+            metavar="PRECISION",
+        ),
+    ] = None,
+    layouts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--layout",
+            help="Layout of images, nchw or nhwc. May be repeated. Default: nhwc below FP32, else nchw.",
+            metavar="LAYOUT",
+        ),
+    ] = None,
+    attentions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--attention",
+            help="fused: calls of scaled_dot_product_attention. eager: products around a softmax. May be repeated. "
+            "Default: fused.",
+            metavar="KIND",
+        ),
+    ] = None,
+    sizes: Annotated[
+        list[str] | None,
+        typer.Option("--size", help="Size of the model file, such as image_size. May be repeated.", metavar="NAME=N"),
+    ] = None,
+    batch: Annotated[int | None, typer.Option("--batch", help="Batch of the model file. Default: 8.", min=1)] = None,
+    item: Annotated[
+        Literal["img", "seq", "tok"] | None,
+        typer.Option("--item", help="What throughput counts. Default: img of models of images, else seq."),
+    ] = None,
     optimizer: Annotated[
         Literal["sgd", "sgd_momentum", "adam", "lamb"], typer.Option("--optimizer", help="Optimizer of training.")
     ] = "adam",
-    sizes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--size",
-            help="Size that an .onnx file leaves open: a number, or batch. An unnamed one is INPUT.PLACE, such as x.2. "
-            "May be repeated.",
-            metavar="NAME=N",
-        ),
-    ] = None,
 ) -> None:
-    """Write a model file from a PyTorch module or an ONNX graph."""
-    from gpusim.capture.sketch import model_yaml
-    from gpusim.models.loading import load_model
-
+    """Write a model file from a PyTorch module, by recording what it calls."""
     if out.suffix not in (".yaml", ".yml"):
         refuse(f"-o {out}: expected a .yaml file")
-    stated = pairs_of("--size", sizes)
-    if source.suffix == ".onnx":
-        sketch, counted = _from_onnx(source, stated), ""
-    elif stated:
-        refuse(f"--size: of an .onnx file; {source} states its sizes in inputs(batch)")
-    elif source.suffix == ".py":
-        sketch, counted = _from_script(source)
-    else:
-        refuse(f"{source}: expected a .py script or an .onnx file")
-    text = model_yaml(sketch, program=source, item=item, optimizer=optimizer, batch=batch)
+    chosen = {name: size_of("--size", name, text) for name, text in pairs_of("--size", sizes).items()}
+    if batch is not None:
+        chosen["batch"] = batch
+    from gpusim.models.policy import ATTENTION_KINDS, LAYOUTS, MODES
+
+    content = _captured(
+        source,
+        chosen,
+        _known("--mode", modes, MODES) or MODES,
+        _known("--precision", precisions, _PRECISIONS),
+        _known("--layout", layouts, LAYOUTS),
+        _known("--attention", attentions, ATTENTION_KINDS) or ("fused",),
+        item,
+        optimizer,
+    )
+    from gpusim.models.aten.file import captured_text, load_captured
+
     with refusing_file_errors(out):
-        out.write_text(text, encoding="utf-8")
-    model = load_model(str(out))
-    graph, of_type = model.graph(), max(sketch.types.values(), default=0) / (sketch.types.total() or 1)
-    size = f"{len(graph.nodes)} layers, {graph.parameters:,} parameters, {model.content.precision}"
-    if len(sketch.types) > 1:
-        size += f" as {100 * of_type:.1f} % of the weights"
-    report_written(out, f"{size}, {graph.flops / 1e9:.3f} GFLOP forward{counted}")
-    if all(isinstance(one, int) for shape in sketch.inputs.values() for one in shape):
-        print("gpusim: no input depends on the batch; --batch states how many items it has", file=sys.stderr)
-    if _report_unknown(sketch):
-        raise typer.Exit(1)
+        out.write_text(captured_text(content), encoding="utf-8")
+    program = load_captured(out).graph()
+    calls = ", ".join(str(len(trace.calls)) for trace in content.traces)
+    report_written(
+        out, f"{calls} calls, {program.parameters:,} parameters, {program.flops / 1e9:.3f} GFLOP forward at {_sizes(program.sizes)}"
+    )
+    for trace in content.traces:
+        print(f"gpusim: traced {trace.variant}", file=sys.stderr)
+    for name in content.fixed:
+        print(f"gpusim: {name} is fixed at {content.sizes[name]}: the model calls other functions at another", file=sys.stderr)
+    for text in content.assumptions:
+        print(f"gpusim: assumed: {text}", file=sys.stderr)
 
 
-def _from_script(source: Path) -> tuple[Sketch, str]:
-    """The sketch of a script's module, and the operations that PyTorch counts."""
+def _known(option: str, given: Sequence[str] | None, known: tuple[Choice, ...]) -> tuple[Choice, ...]:
+    """Values of an option that is repeated."""
+    for one in given or ():
+        if one not in known:
+            refuse(f"{option}: expected one of {', '.join(known)}, got '{excerpt(one)}'")
+    return cast("tuple[Choice, ...]", tuple(given or ()))
+
+
+def _captured(
+    text: str,
+    sizes: Mapping[str, int],
+    modes: Sequence[Mode],
+    precisions: Sequence[Precision] | None,
+    layouts: Sequence[Layout] | None,
+    attentions: Sequence[AttentionKind],
+    item: str | None,
+    optimizer: Optimizer,
+) -> ProgramFile:
+    """Trace a source in all ways that are asked for."""
     try:
-        from gpusim.capture import pytorch
+        from gpusim.capture.sources import source_of
+        from gpusim.capture.tracing import captured, held_precision
     except ImportError:
-        refuse(f"{source}: reading a script needs PyTorch; install it with: pip install 'gpusim[torch]'")
-    from gpusim.capture.sketch import by_batch
+        refuse(f"{text}: a capture needs PyTorch; install it with: pip install 'gpusim[torch]'")
+    from gpusim.models.aten.program import Variant
+    from gpusim.models.policy import default_layout
+    from gpusim.progress import progress_bar
 
-    with refusing_file_errors(source):
-        traced = pytorch.capture_script(source, BATCHES)
-    forward, backward = (traced[0].forward_flops / 1e9, traced[0].backward_flops / 1e9)
-    counted = f" (at batch {BATCHES[0]} PyTorch counts {forward:.3f} forward, {backward:.3f} backward)"
-    return by_batch(traced[0].sketch, traced[1].sketch, BATCHES), counted
-
-
-def _from_onnx(source: Path, sizes: Mapping[str, str]) -> Sketch:
-    given: dict[str, int | Literal["batch"]] = {
-        name: "batch" if text == "batch" else size_of("--size", name, text) for name, text in sizes.items()
-    }
-    try:
-        from gpusim.capture import onnx_graph
-    except ImportError:
-        refuse(f"{source}: reading ONNX needs the onnx package; install it with: pip install 'gpusim[onnx]'")
-    from gpusim.capture.sketch import by_batch
-
-    with refusing_file_errors(source):
-        (small, stated), (large, _) = (onnx_graph.capture_onnx(source, batch, given) for batch in BATCHES)
-    sketch = by_batch(small, large, BATCHES)
-    if stated:
-        listed = ", ".join(f"{name} = {one}" for name, one in stated.items())
-        print(f"gpusim: sizes that {source} leaves open: {listed}", file=sys.stderr)
-    return sketch
+    source = source_of(text, sizes)
+    own = held_precision(source)
+    asked = precisions or ((own, "amp-fp16") if own == "fp32" else (own,))
+    variants = [
+        Variant(mode, precision, layout, attention)
+        for precision in asked
+        for layout in (layouts or (default_layout(precision),))
+        for attention in attentions
+        for mode in modes
+    ]
+    with progress_bar(f"capturing {text}") as progress:
+        return captured(source, variants, item=item, optimizer=optimizer, precision=asked[0], progress=progress)
 
 
-def _report_unknown(sketch: Sketch) -> bool:
-    """List calls without a layer, with their share; whether there are any."""
-    from gpusim.capture.sketch import shares
-
-    for one in shares(sketch):
-        share = f"{100 * one.of_bytes:.2f} % of bytes"
-        if sketch.flops:  # which an ONNX graph does not count
-            share += f", {100 * one.of_flops:.2f} % of operations"
-        print(f"gpusim: {one.place}: no layer for {one.name} ({one.calls} calls, {share})", file=sys.stderr)
-    if sketch.unknown:
-        print(
-            "gpusim: the model lacks the time of calls without a layer; their results are its inputs", file=sys.stderr
-        )
-    return bool(sketch.unknown)
+def _sizes(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {size}" for name, size in sizes.items())

@@ -28,7 +28,7 @@ def find_shipped(name_or_path: str, shipped: Mapping[str, Path], what: str) -> P
     Raises:
         SpecError: no shipped document has that name.
     """
-    if name_or_path.endswith((".yaml", ".yml")):
+    if name_or_path.endswith((".yaml", ".yml", ".yaml.gz")):
         return Path(name_or_path)
     if name_or_path in shipped:
         return shipped[name_or_path]

@@ -14,6 +14,7 @@ from gpusim.errors import excerpt
 from gpusim.expression import evaluate
 from gpusim.files.checked_document import checked, find_shipped, load_document, shipped_folder
 from gpusim.files.yamlfile import SpecError, YamlFile
+from gpusim.models.aten.file import CapturedModel, is_captured, load_captured
 from gpusim.models.definition import PARTS, Block, LayerEntry, ModelFile, Published, VariantFile
 from gpusim.models.graph import Graph, Node
 from gpusim.models.layers.registry import parse_layer
@@ -63,13 +64,16 @@ def shipped_models() -> dict[str, Path]:
     return {path.stem: path for path in sorted((shipped_folder("experiments") / "models").glob("*.yaml"))}
 
 
-def load_model(name_or_path: str) -> Model:
+def load_model(name_or_path: str) -> Model | CapturedModel:
     """A model by the name of a shipped one, or from a YAML file.
 
     Raises:
         SpecError: no such model, or an invalid file.
     """
-    file = load_document(find_shipped(name_or_path, shipped_models(), "model"))
+    path = find_shipped(name_or_path, shipped_models(), "model")
+    if is_captured(path):
+        return load_captured(path)
+    file = load_document(path)
     data = cast(dict[str, Any], file.data)
     if "extends" not in data:
         return _with_included(Model(file.path.stem, {"": file}, checked(ModelFile, file, data, PARTS)))

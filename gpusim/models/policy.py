@@ -21,8 +21,10 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 LOWERED: tuple[Precision, ...] = ("amp-fp16", "amp-bf16", "fp16", "bf16", "int8")
 """Precisions whose convolutions take images as NHWC, unless said otherwise: Tensor Cores multiply along channels."""
 Layout = Literal["nchw", "nhwc"]
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 Fusion = Literal["none", "elementwise", "engine"]
 AttentionKind = Literal["eager", "fused"]
+ATTENTION_KINDS: tuple[AttentionKind, ...] = get_args(AttentionKind)
 Optimizer = Literal["sgd", "sgd_momentum", "adam", "bert_adam", "lamb"]
 """``bert_adam``: Adam with weight decay beside it; unless fused, the gradient of each parameter is clipped by its own
 norm (NVIDIA/DeepLearningExamples PyTorch/LanguageModeling/BERT/optimization.py: BertAdam)."""

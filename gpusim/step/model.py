@@ -8,9 +8,10 @@ from typing import Any
 
 from gpusim.confidence import Timed
 from gpusim.hardware.gpu import Gpu
+from gpusim.models.aten.program import Program
 from gpusim.models.graph import Graph
-from gpusim.models.passes.footprint import memory_bytes, moved_bytes
-from gpusim.models.passes.step import tasks_of
+from gpusim.models.passes.footprint import moved_bytes
+from gpusim.models.passes.step import needed_bytes, tasks_of
 from gpusim.models.policy import Policy, PolicyError, torch_release
 from gpusim.models.task import Task
 from gpusim.parallel.pipeline import PipelineStage, stages
@@ -55,7 +56,7 @@ class Footprint:
 class ModelResult:
     """The prediction for a model on one GPU, or on several that share the work."""
 
-    graph: Graph
+    graph: Graph | Program
     policy: Policy
     options: StepOptions
     step: Step
@@ -152,7 +153,7 @@ class ModelResult:
 
 def predict_model(
     system: System,
-    graph: Graph,
+    graph: Graph | Program,
     policy: Policy,
     options: StepOptions = StepOptions(),
     simulate: Simulate = simulate,
@@ -180,18 +181,18 @@ def predict_model(
     if group and group.parallel == "pipeline":
         found = _stages(system, graph, policy, group)
         step = predict_pipeline(system, found, options, simulate, group.peers(policy.mode))
-        needed_bytes = pipeline_memory_bytes(found, options.accumulation)
+        peak_bytes = pipeline_memory_bytes(found, options.accumulation)
     else:
         tasks = _tasks(system, graph, policy, options, group)
         kept = [task for task in tasks if task.phase not in without]
         step = predict_step(system, kept, options, simulate, group.peers(policy.mode, graph.uneven) if group else None)
-        needed_bytes = memory_bytes(tasks)
+        peak_bytes = needed_bytes(graph, policy, tasks)
         if step.is_host_bound and group is None and not options.graphs:
             as_graph_us = predict_step(system, kept, replace(options, graphs=True, limits=False), simulate).step_us
         if policy.fusion != "none":
             saves_bytes = _moved_bytes(system, graph, replace(policy, fusion="none"), options, without)
             saves_bytes -= _moved_bytes(system, graph, policy, options, without)
-    memory = Footprint(system.gpu, needed_bytes)
+    memory = Footprint(system.gpu, peak_bytes)
     gpus, replicas = (group.gpus, group.replicas) if group else (1, 1)
     return ModelResult(
         graph,
@@ -210,7 +211,7 @@ def predict_model(
 
 
 def model_footprint(
-    system: System, graph: Graph, policy: Policy, options: StepOptions = StepOptions(), group: GpuGroup | None = None
+    system: System, graph: Graph | Program, policy: Policy, options: StepOptions = StepOptions(), group: GpuGroup | None = None
 ) -> Footprint:
     """The memory that :func:`predict_model` states, without a prediction.
 
@@ -220,24 +221,26 @@ def model_footprint(
     if group and group.parallel == "pipeline":
         found = _stages(system, graph, policy, group)
         return Footprint(system.gpu, pipeline_memory_bytes(found, options.accumulation))
-    return Footprint(system.gpu, memory_bytes(_tasks(system, graph, policy, options, group)))
+    return Footprint(system.gpu, needed_bytes(graph, policy, _tasks(system, graph, policy, options, group)))
 
 
 def _tasks(
-    system: System, graph: Graph, policy: Policy, options: StepOptions, group: GpuGroup | None
+    system: System, graph: Graph | Program, policy: Policy, options: StepOptions, group: GpuGroup | None
 ) -> Sequence[Task]:
     """Tasks that a GPU launches in a step."""
     return group.tasks(graph, policy, options) if group else tasks_of(graph, policy, system.gpu)
 
 
-def _moved_bytes(system: System, graph: Graph, policy: Policy, options: StepOptions, without: Sequence[str]) -> float:
+def _moved_bytes(system: System, graph: Graph | Program, policy: Policy, options: StepOptions, without: Sequence[str]) -> float:
     """What the kernels of a step read and write where one GPU holds the whole model [B]."""
     kept = [task for task in tasks_of(graph, policy, system.gpu) if task.phase not in without]
     return moved_bytes(kept, options.accumulation)
 
 
-def _stages(system: System, graph: Graph, policy: Policy, group: GpuGroup) -> Sequence[PipelineStage]:
+def _stages(system: System, graph: Graph | Program, policy: Policy, group: GpuGroup) -> Sequence[PipelineStage]:
     """The stages of a pipeline."""
     if policy.mode != "train":
         raise PolicyError("pipeline: is for training; run inference on one GPU or tensor parallel")
+    if isinstance(graph, Program):
+        raise PolicyError(f"{graph.name}: a captured model is run data parallel alone")
     return stages(graph, policy, system.gpu, group.gpus)

@@ -63,6 +63,8 @@ class Program:
     traces: Mapping[Variant, Callable[[], Trace]]
     """What gives the calls of each variant."""
     optimizer: Optimizer = "adam"
+    resident_bytes: int = 0
+    """Bytes of weights, buffers and inputs."""
     images: bool = False
     """Whether it takes images, whose layout matters."""
     attends: bool = False

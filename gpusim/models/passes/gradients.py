@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from packaging.version import Version
 
-from gpusim.models.policy import Clipping
+from gpusim.models.policy import Clipping, Policy
 from gpusim.models.tape import Tape
 from gpusim.models.task import Task
 from gpusim.models.value import Value
@@ -26,7 +26,8 @@ Pairs = Sequence[tuple[Value, Value]]
 
 def add_up(tape: Tape) -> None:
     """Add the gradients of parameters to those that are there, of earlier micro-batches or zeros, as they are ready."""
-    if not tape.arithmetic.policy.accumulates and not _kept(tape):
+    policy = tape.arithmetic.policy
+    if not policy.accumulates and not keeps_gradients(policy):
         return
     found = [(weight, gradient) for weight in tape.parameters.values() if (gradient := tape.gradient(weight))]
     ready = {tensor.name: place for place, task in enumerate(tape.tasks) for tensor in task.writes}
@@ -37,20 +38,19 @@ def add_up(tape: Tape) -> None:
         total = tape.new(weight.shape, weight.dtype, name=f"{weight.name}.accumulated")
         tape.pointwise("accumulate", ("add",), [total, gradient], [total])
         tape.kept(weight, total)
-        added[ready[gradient.name]].append(tape.tasks.pop())
+        added[ready.get(gradient.name, len(backward) - 1)].append(tape.tasks.pop())
     tape.tasks = [one for place, task in enumerate(backward) for one in (task, *added[place])]
 
 
 def clear(tape: Tape, gradients: Sequence[Value]) -> None:
     """Fill gradients with zeros after the update, where they are not freed."""
-    if _kept(tape):
+    if keeps_gradients(tape.arithmetic.policy):
         for gradient in gradients:
             tape.pointwise("optimizer", ("copy",), [], [gradient])
 
 
-def _kept(tape: Tape) -> bool:
+def keeps_gradients(policy: Policy) -> bool:
     """Whether gradients stay in memory from step to step; apex's fused optimizers free them (``set_grad_none``)."""
-    policy = tape.arithmetic.policy
     return not policy.fused_optimizer and Version(policy.version) < _FREED_SINCE
 
 

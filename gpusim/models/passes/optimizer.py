@@ -82,6 +82,11 @@ _RULES: Mapping[Optimizer, _Rule] = {
 }
 
 
+def state_bytes_per_parameter(optimizer: Optimizer) -> float:
+    """What an optimizer keeps for each parameter [B]."""
+    return len(_RULES[optimizer].states) * Dtype.FP32.bits / 8
+
+
 def update(tape: Tape, optimizer: Optimizer, clipping: Clipping, counted_loss: bool = False) -> None:
     """Launch the update of all parameters that have a gradient."""
     tape.phase, tape.layer = "update", "optimizer"

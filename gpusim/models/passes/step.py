@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.models.arithmetic import Arithmetic
+from gpusim.models.aten.program import Program
 from gpusim.models.graph import Graph, Node
 from gpusim.models.layers.gathers import Embedding
 from gpusim.models.passes import gradients, optimizer
 from gpusim.models.passes.folding import folded
+from gpusim.models.passes.footprint import memory_bytes
 from gpusim.models.passes.fusion import fused
+from gpusim.models.passes.program import program_memory_bytes, program_tasks
 from gpusim.models.policy import Policy
 from gpusim.models.tape import Tape
 from gpusim.models.task import Task
 from gpusim.models.value import INDEX, Value
 
 
-def tasks_of(graph: Graph, policy: Policy, gpu: Gpu) -> tuple[Task, ...]:
+def tasks_of(graph: Graph | Program, policy: Policy, gpu: Gpu) -> tuple[Task, ...]:
     """What a step of a model launches on a GPU, in the order of the launches.
 
     Raises:
-        PolicyError: the framework refuses the precision on the GPU.
+        PolicyError: the framework refuses the precision on the GPU, or a captured model was not traced in this way.
     """
+    if isinstance(graph, Program):
+        return program_tasks(graph, policy, gpu)
     tape = Tape(Arithmetic(policy, gpu))
     values = _inputs(tape, graph)
     nodes = [node for node in graph.nodes if node.only in (None, policy.mode)]
@@ -40,6 +45,15 @@ def tasks_of(graph: Graph, policy: Policy, gpu: Gpu) -> tuple[Task, ...]:
         optimizer.update(tape, graph.optimizer, graph.clipping, graph.counted_loss)
     tasks = tuple(tape.tasks)
     return tasks if policy.fusion == "none" else fused(tasks)
+
+
+def needed_bytes(graph: Graph | Program, policy: Policy, tasks: Sequence[Task]) -> float:
+    """Device memory of a step at its peak [B].
+
+    Args:
+        tasks: of the step.
+    """
+    return program_memory_bytes(graph, policy) if isinstance(graph, Program) else memory_bytes(tasks)
 
 
 def _inputs(tape: Tape, graph: Graph) -> dict[str, Value]:

@@ -1,0 +1,66 @@
+"""The tasks of a step of a captured program: the kernels of its calls, then the update of its parameters."""
+
+from __future__ import annotations
+
+from gpusim.hardware.gpu import Gpu
+from gpusim.models.arithmetic import Arithmetic
+from gpusim.models.aten.call import DTYPES, Trace
+from gpusim.models.aten.launches import launched
+from gpusim.models.aten.program import Program, peak_bytes
+from gpusim.models.passes import gradients, optimizer
+from gpusim.models.passes.fusion import fused
+from gpusim.models.policy import Policy, PolicyError
+from gpusim.models.shape import elements
+from gpusim.models.tape import Tape
+from gpusim.models.task import Task
+from gpusim.models.value import Value
+
+
+def program_tasks(program: Program, policy: Policy, gpu: Gpu) -> tuple[Task, ...]:
+    """What a step of a captured program launches on a GPU, in the order of the launches.
+
+    Raises:
+        PolicyError: it was not traced in this way, or the framework refuses the precision on the GPU.
+    """
+    _refuse(program, policy)
+    trace, arithmetic = program.trace(policy), Arithmetic(policy, gpu)
+    tape = Tape(arithmetic, tasks=list(launched(trace.calls, arithmetic).tasks))
+    if policy.mode == "train":
+        _take_gradients(tape, program, trace)
+        gradients.add_up(tape)
+        optimizer.update(tape, program.optimizer, program.clipping, program.counted_loss)
+    tasks = tuple(tape.tasks)
+    return tasks if policy.fusion == "none" else fused(tasks)
+
+
+def _refuse(program: Program, policy: Policy) -> None:
+    if policy.checkpointing:
+        raise PolicyError(f"{program.name}: calls of a captured model are as they were recorded; use torch.utils.checkpoint")
+    if policy.fusion == "engine":
+        raise PolicyError(f"{program.name}: a captured model does not run as an engine; choose none or elementwise")
+
+
+def _take_gradients(tape: Tape, program: Program, trace: Trace) -> None:
+    """Note the parameters and what the recorded backward pass gives as their gradients."""
+    for name, parameter in program.parameters_by_name.items():
+        if parameter.trained and name in trace.gradients:
+            weight = tape.new(parameter.shape, DTYPES[parameter.dtype_name], name=name)
+            gradient = trace.gradients[name]
+            tape.parameters[name] = weight
+            tape.kept(weight, Value(-weight.number, gradient.tensor.name, gradient.shape, gradient.dtype))
+
+
+def program_memory_bytes(program: Program, policy: Policy) -> float:
+    """Device memory of a step at its peak: storages as they are made and freed, and the state of the optimizer [B].
+
+    Raises:
+        PolicyError: it was not traced in this way.
+    """
+    trace = program.trace(policy)
+    resident = program.resident_bytes
+    if policy.mode == "train":
+        trained = sum(elements(one.shape) for one in program.parameters_by_name.values() if one.trained)
+        resident += trained * optimizer.state_bytes_per_parameter(program.optimizer)
+        if gradients.keeps_gradients(policy):
+            resident += sum(one.size_bytes for one in trace.gradients.values())
+    return peak_bytes(trace, resident)
