@@ -6,7 +6,7 @@ import gc
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -314,41 +314,56 @@ def captured(
     optimizer: Optimizer,
     precision: Precision,
     item: str | None = None,
+    symbols: Sequence[str] | None = None,
     progress: Progress = no_progress,
 ) -> ProgramFile:
     """Trace every variant at several sizes, the first one at one size more.
 
     Args:
         item: what throughput counts; None: images where the module takes any.
+        symbols: sizes that may be chosen later; None: all that the program has.
 
     Raises:
         CaptureError: the program fails, or calls other functions at another size.
     """
     known: dict[tuple[Variant, tuple[int, ...]], Traced] = {}
-    variants = list(dict.fromkeys(variants))
+    chosen = list(dict.fromkeys(variants))
 
     def trace_of(variant: Variant, point: Point) -> Traced:
         key = variant, tuple(point.values())
         if key not in known:
             known[key] = traced(source, variant, point)
-            progress(len(known), len(variants) * (len(source.sizes) + 1) + 1)
+            progress(len(known), len(chosen) * (len(source.sizes) + 1) + 1)
         return known[key]
 
-    for variant in variants:
+    one = trace_of(replace(chosen[0], attention="fused"), source.sizes)
+    chosen = list(dict.fromkeys(_that_differ(chosen, images=one.images, attends=_attends(source, one))))
+    for variant in chosen:
         _ = trace_of(variant, source.sizes)  # what fails here is no matter of sizes
-    symbols = list(source.sizes)
+    symbols = list(source.sizes if symbols is None else symbols)
     while True:
         points = points_of(source.sizes, symbols)
         try:
             parts = [
                 _Part(variant, [trace_of(variant, point) for point in (points if at == 0 else points[: len(symbols) + 1])])
-                for at, variant in enumerate(variants)
+                for at, variant in enumerate(chosen)
             ]
-            return _file(source, parts, points, symbols, optimizer, precision, item)
+            attends = _attends(source, one)
+            return _file(source, parts, points, symbols, optimizer, precision, item, attends=attends)
         except (SizeError, CaptureError) as error:
             if not symbols:
                 raise CaptureError(f"{source.place}: {error}") from None
             symbols.pop()  # the batch, which comes first, is the likeliest to be free
+
+
+def _attends(source: Source, one: Traced) -> bool:
+    return one.attends if source.attends is None else source.attends
+
+
+def _that_differ(variants: Sequence[Variant], *, images: bool, attends: bool) -> Iterator[Variant]:
+    """Variants as a program tells them apart: not by the layout of no images, nor by attention that it does not have."""
+    for one in variants:
+        yield replace(one, layout=one.layout if images else "nchw", attention=one.attention if attends else "fused")
 
 
 class _Part(NamedTuple):
@@ -366,6 +381,8 @@ def _file(
     optimizer: Optimizer,
     precision: Precision,
     item: str | None,
+    *,
+    attends: bool,
 ) -> ProgramFile:
     first = parts[0].traces
     images = first[0].images
@@ -380,7 +397,7 @@ def _file(
         sizes=dict(source.sizes),
         fixed=[name for name in source.sizes if name not in symbols],
         images=images,
-        attends=first[0].attends if source.attends is None else source.attends,
+        attends=attends,
         parameters={
             name: ParameterPart(shape=list(shape), dtype=dtype, trained=trained)
             for name, (shape, dtype, trained) in first[0].parameters.items()
