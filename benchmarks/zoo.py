@@ -2,8 +2,8 @@
 
 python -m benchmarks.zoo TABLE... -o FOLDER [--jobs N] [--only PATTERN]
 
-Writes a file for each network and image size (``NAME-SIZE.yaml.gz``), and skips those that are there. Networks are those
-of timm, or of torchvision where the table says so.
+Writes a file for each network and image size (``NAME-SIZE.yaml.gz``), and skips those that are there. Networks are
+those of timm, or of torchvision where the table says so.
 """
 
 from __future__ import annotations
@@ -21,7 +21,12 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 
+import torch
+
+from gpusim.capture.sources import source_of
+from gpusim.capture.tracing import captured
 from gpusim.errors import InputError
+from gpusim.models.aten.file import captured_text
 from gpusim.models.aten.program import Variant
 from gpusim.models.policy import MODES, Mode
 
@@ -39,7 +44,11 @@ def wanted(tables: Sequence[Path], pattern: str) -> Mapping[tuple[str, str, int]
         with table.open(newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
                 library = row["framework"]
-                if library not in LIBRARIES or row["precision"] in UNTRACED or not fnmatch.fnmatch(row["model"], pattern):
+                if (
+                    library not in LIBRARIES
+                    or row["precision"] in UNTRACED
+                    or not fnmatch.fnmatch(row["model"], pattern)
+                ):
                     continue
                 key = library, row["model"], int(float(row["image_size"] or 224))
                 version = tuple(map(int, (row.get("torch") or "1.0").split(".")[:2]))
@@ -52,12 +61,6 @@ def wanted(tables: Sequence[Path], pattern: str) -> Mapping[tuple[str, str, int]
 
 def capture(library: str, name: str, size: int, variants: Sequence[Variant], out: Path) -> float:
     """Capture a network; the seconds it took."""
-    import torch
-
-    from gpusim.capture.sources import source_of
-    from gpusim.capture.tracing import captured
-    from gpusim.models.aten.file import captured_text
-
     torch.set_num_threads(1)
     started = time.monotonic()
     source = source_of(f"{library}:{name}", {"image_size": size})

@@ -152,7 +152,11 @@ def _called(module: Any, arguments: Any) -> Any:
 def _results(result: Any) -> list[Any]:
     """Results whose gradient is asked for: a loss, where the module gives one, else all."""
     loss = result.get("loss") if isinstance(result, Mapping) else None
-    leaves = [loss] if isinstance(loss, torch.Tensor) else tree_leaves(dict(result) if isinstance(result, Mapping) else result)
+    leaves = (
+        [loss]
+        if isinstance(loss, torch.Tensor)
+        else tree_leaves(dict(result) if isinstance(result, Mapping) else result)
+    )
     return [one for one in leaves if isinstance(one, torch.Tensor) and one.requires_grad]
 
 
@@ -224,9 +228,7 @@ class _Document:
             one = same[0]
             operands = [self._operand([call.operands[place] for call in same]) for place in range(len(one.operands))]
             results = [self._place([call.results[place] for call in same]) for place in range(len(one.results))]
-            arguments = {
-                key: self._argument([call.arguments.get(key) for call in same]) for key in one.arguments
-            }
+            arguments = {key: self._argument([call.arguments.get(key) for call in same]) for key in one.arguments}
             rows.append((one.name, one.layer, operands, results, arguments, list(first.trace.freed[at])))
         used = {entry[0] for entry in self._entries}
         storages = {
@@ -303,7 +305,9 @@ def held_precision(source: Source) -> Precision:
     if most not in _PRECISIONS:
         *others, last = _PRECISIONS.values()
         name = str(most).removeprefix("torch.")
-        raise CaptureError(f"{source.place}: {name} is not supported; convert the model to {', '.join(others)} or {last}")
+        raise CaptureError(
+            f"{source.place}: {name} is not supported; convert the model to {', '.join(others)} or {last}"
+        )
     return _PRECISIONS[most]
 
 
@@ -345,7 +349,9 @@ def captured(
         points = points_of(source.sizes, symbols)
         try:
             parts = [
-                _Part(variant, [trace_of(variant, point) for point in (points if at == 0 else points[: len(symbols) + 1])])
+                _Part(
+                    variant, [trace_of(variant, point) for point in (points if at == 0 else points[: len(symbols) + 1])]
+                )
                 for at, variant in enumerate(chosen)
             ]
             attends = _attends(source, one)

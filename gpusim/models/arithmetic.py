@@ -44,7 +44,8 @@ class Arithmetic:
     @property
     def scales_loss(self) -> bool:
         """Gradients are scaled so that small ones survive in FP16."""
-        return self.policy.mode == "train" and self.policy.precision in ("amp-fp16", "fp16")
+        policy = self.policy
+        return policy.scaled_loss and policy.mode == "train" and policy.precision in ("amp-fp16", "fp16")
 
     def cast_to(self, operation: str) -> Dtype | None:
         """The type to which the framework casts the inputs of an operation; None: they stay as they are.

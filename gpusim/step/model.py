@@ -211,7 +211,11 @@ def predict_model(
 
 
 def model_footprint(
-    system: System, graph: Graph | Program, policy: Policy, options: StepOptions = StepOptions(), group: GpuGroup | None = None
+    system: System,
+    graph: Graph | Program,
+    policy: Policy,
+    options: StepOptions = StepOptions(),
+    group: GpuGroup | None = None,
 ) -> Footprint:
     """The memory that :func:`predict_model` states, without a prediction.
 
@@ -231,7 +235,9 @@ def _tasks(
     return group.tasks(graph, policy, options) if group else tasks_of(graph, policy, system.gpu)
 
 
-def _moved_bytes(system: System, graph: Graph | Program, policy: Policy, options: StepOptions, without: Sequence[str]) -> float:
+def _moved_bytes(
+    system: System, graph: Graph | Program, policy: Policy, options: StepOptions, without: Sequence[str]
+) -> float:
     """What the kernels of a step read and write where one GPU holds the whole model [B]."""
     kept = [task for task in tasks_of(graph, policy, system.gpu) if task.phase not in without]
     return moved_bytes(kept, options.accumulation)
@@ -242,5 +248,5 @@ def _stages(system: System, graph: Graph | Program, policy: Policy, group: GpuGr
     if policy.mode != "train":
         raise PolicyError("pipeline: is for training; run inference on one GPU or tensor parallel")
     if isinstance(graph, Program):
-        raise PolicyError(f"{graph.name}: a captured model is run data parallel alone")
+        raise PolicyError(f"pipeline: {graph.name} is a captured model, which runs data parallel alone")
     return stages(graph, policy, system.gpu, group.gpus)

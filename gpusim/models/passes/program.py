@@ -35,7 +35,9 @@ def program_tasks(program: Program, policy: Policy, gpu: Gpu) -> tuple[Task, ...
 
 def _refuse(program: Program, policy: Policy) -> None:
     if policy.checkpointing:
-        raise PolicyError(f"{program.name}: calls of a captured model are as they were recorded; use torch.utils.checkpoint")
+        raise PolicyError(
+            f"{program.name}: calls of a captured model are as they were recorded; use torch.utils.checkpoint"
+        )
     if policy.fusion == "engine":
         raise PolicyError(f"{program.name}: a captured model does not run as an engine; choose none or elementwise")
 
@@ -57,7 +59,7 @@ def program_memory_bytes(program: Program, policy: Policy) -> float:
         PolicyError: it was not traced in this way.
     """
     trace = program.trace(policy)
-    resident = program.resident_bytes
+    resident: float = program.resident_bytes
     if policy.mode == "train":
         trained = sum(elements(one.shape) for one in program.parameters_by_name.values() if one.trained)
         resident += trained * optimizer.state_bytes_per_parameter(program.optimizer)
