@@ -186,7 +186,7 @@ def predict_model(
         tasks = _tasks(system, graph, policy, options, group)
         kept = [task for task in tasks if task.phase not in without]
         step = predict_step(system, kept, options, simulate, group.peers(policy.mode, graph.uneven) if group else None)
-        peak_bytes = needed_bytes(graph, policy, tasks)
+        peak_bytes = needed_bytes(graph, policy, system.gpu, tasks)
         if step.is_host_bound and group is None and not options.graphs:
             as_graph_us = predict_step(system, kept, replace(options, graphs=True, limits=False), simulate).step_us
         if policy.fusion != "none":
@@ -225,7 +225,7 @@ def model_footprint(
     if group and group.parallel == "pipeline":
         found = _stages(system, graph, policy, group)
         return Footprint(system.gpu, pipeline_memory_bytes(found, options.accumulation))
-    return Footprint(system.gpu, needed_bytes(graph, policy, _tasks(system, graph, policy, options, group)))
+    return Footprint(system.gpu, needed_bytes(graph, policy, system.gpu, _tasks(system, graph, policy, options, group)))
 
 
 def _tasks(
