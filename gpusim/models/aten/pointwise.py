@@ -99,7 +99,7 @@ def _function(launches: Launches, call: Call) -> None:
         chain = ("add_scaled",)
     else:
         chain = _CHAINS[name]
-    if len(call.tensors) == 1 and chain in (("mul",), ("div",)):
+    if len(call.tensors) == 1 and name in ("mul", "div") and len(chain) == 1:
         chain = ("scale",)  # the host computes the reciprocal
     launches.elementwise(chain, call.tensors, call.returned[:2])
 
