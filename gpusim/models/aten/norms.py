@@ -142,16 +142,17 @@ def _batch_norm(launches: Launches, call: Call) -> None:
     training = call.arguments.get("training", call.base == "_batch_norm_with_update")
     channels = images.shape[1]
     if not training:
-        statistics = [one for one in running if isinstance(one, TensorView)][:2]
-        launches.elementwise(
-            ("normalise",), [images, *(by_channel(one, images) for one in (*affine, *statistics))], [result]
-        )
+        statistics = _together([one for one in running if isinstance(one, TensorView)][:2])
+        values = [images, *affine, *statistics]
+        reads = tuple(spread(one, result.elements) for one in values[1:])
+        operator = Pointwise(("normalise",), result.elements, (whole(images), *reads), (whole(result),))
+        launches.launch(operator, values, [result])
         return
     statistics = [one for one in call.returned[1:3] if one.elements]
     if len(statistics) < len(("mean", "deviation")):
         statistics = [launches.temporary((channels,), "float32") for _ in range(2)]
     reduce_channels(launches, "mean_variance", [images], statistics)
-    _each_channel(launches, "normalise", [images], [*affine, *statistics], result)
+    _each_channel(launches, "normalise", [images], [*affine, *_together(statistics)], result)
 
 
 @lowers("cudnn_batch_norm_backward", "native_batch_norm_backward", "batch_norm_backward", kind="batch_norm_backward")
@@ -166,7 +167,7 @@ def _batch_norm_backward(launches: Launches, call: Call) -> None:
     if given is not None and given.elements:
         statistics = [launches.temporary((channels,), "float32") for _ in range(2)]
         known = [one for one in call.tensors[2:] if one.elements == channels]
-        values = [*(known[-2:] if len(known) > 1 else statistics), *known[:1], *sums]
+        values = [*_together(known[-2:] if len(known) > 1 else statistics), *known[:1], *sums]
         _each_channel(launches, "normalise_backward", [gradient, images], values, given)
 
 
@@ -197,6 +198,14 @@ def _group_norm_backward(launches: Launches, call: Call) -> None:
         reads = (whole(gradient), whole(images))
         operator = RowReduction("group_norm_backward", rows, images.elements // rows, reads, (whole(given),))
         launches.launch(operator, [gradient, images], [given])
+
+
+def _together(statistics: Sequence[TensorView]) -> list[TensorView]:
+    """Mean and deviation as one tensor, which a thread loads for its channel."""
+    if not statistics:
+        return []
+    first = statistics[0]
+    return [TensorView(first.storage, first.dtype_name, (len(statistics), *first.shape), (first.elements, 1))]
 
 
 def reduce_channels(

@@ -99,8 +99,8 @@ def _function(launches: Launches, call: Call) -> None:
         chain = ("add_scaled",)
     else:
         chain = _CHAINS[name]
-    if len(call.tensors) == 1 and chain in (("add",), ("mul",), ("div",)) and call.base == "div":
-        chain = ("scale",)  # by the reciprocal, which the host computes
+    if len(call.tensors) == 1 and name in ("mul", "div") and len(chain) == 1:
+        chain = ("scale",)  # the host computes the reciprocal
     launches.elementwise(chain, call.tensors, call.returned[:2])
 
 

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from gpusim.models.aten.access import whole
 from gpusim.models.aten.call import Call, TensorView
 from gpusim.models.aten.lowering import Launches, NoModelError, lowers
-from gpusim.models.passes.gradients import FUSED_ELEMENTS
 from gpusim.workloads.functions import Chain
 from gpusim.workloads.memory_bound import Pointwise, RowReduction
 
+FUSED_ELEMENTS = 320 * 65536
+"""Most elements of one multi-tensor launch: 320 blocks of chunks of 65,536 (apex, csrc/multi_tensor_apply.cuh)."""
 _FOREACH: Mapping[str, Chain] = {
     **{f"_foreach_{name}": (name,) for name in ("add", "sub", "mul", "div", "sqrt", "neg", "exp", "log")},
     "_foreach_lerp": ("sub", "add_scaled"),
