@@ -89,10 +89,10 @@ def launched(calls: Iterable[Call], arithmetic: Arithmetic) -> Launched:
             _copy(launches, call)
             one = unknown.get(call.name, Unknown())
             unknown[call.name] = Unknown(one.count + 1, one.size_bytes + size_bytes)
-        for one in call.returned:
-            launches.dims[one.storage] = len(one.shape)
+        for result in call.returned:
+            launches.dims[result.storage] = len(result.shape)
             if base in _MOVED:
-                del launches.dims[one.storage]
+                del launches.dims[result.storage]
     tasks = tuple(launches.tasks)
     operators = (task.operator for task in tasks)
     flops = sum(one.flops for one in operators if isinstance(one, Gemm | Convolution | Attention))
