@@ -32,6 +32,8 @@ _FREE = frozenset(
     {"as_strided", "resize", "set", "squeeze", "unsqueeze", "transpose", "t", "detach", "swapaxes", "alias"}
 )
 """Calls in place that change the view of a tensor alone."""
+_MOVED = frozenset({"clone", "copy", "roll", "constant_pad_nd", "attention", "bmm", "mm", "addmm"})
+"""Calls whose results may have other dimensions than the tensor that is used next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,10 @@ def launched(calls: Iterable[Call], arithmetic: Arithmetic) -> Launched:
             _copy(launches, call)
             one = unknown.get(call.name, Unknown())
             unknown[call.name] = Unknown(one.count + 1, one.size_bytes + size_bytes)
-        launches.dims.update((one.storage, len(one.shape)) for one in call.returned)
+        for result in call.returned:
+            launches.dims[result.storage] = len(result.shape)
+            if base in _MOVED:
+                del launches.dims[result.storage]
     tasks = tuple(launches.tasks)
     operators = (task.operator for task in tasks)
     flops = sum(one.flops for one in operators if isinstance(one, Gemm | Convolution | Attention))

@@ -26,7 +26,7 @@ class Launches:
     arithmetic: Arithmetic
     tasks: list[Task] = field(default_factory=list)
     dims: dict[int, int] = field(default_factory=dict)
-    """Dimensions of what was written to each storage last."""
+    """Dimensions of what was computed into each storage last; without those that were moved there."""
     _call: Call | None = None
     _kind: str = ""
     _temporaries: int = 0

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from gpusim.models.aten.access import reduction, spread, suggests_channels_last, whole
 from gpusim.models.aten.call import Call, Operand, TensorView
 from gpusim.models.aten.lowering import Launches, lowers
+from gpusim.workloads.functions import Chain
 from gpusim.workloads.memory_bound import Access, ColumnReduction, Pointwise, RowReduction
 
 # Softmax ------------------------------------------------------------------------------------------
@@ -176,28 +177,61 @@ def _batch_norm_statistics(launches: Launches, call: Call) -> None:
     reduce_channels(launches, "mean_variance", [launches.dense(call.tensors[0])], call.returned)
 
 
+# Norms of groups of channels ----------------------------------------------------------------------
+
+
 @lowers("native_group_norm", kind="group_norm")
 def _group_norm(launches: Launches, call: Call) -> None:
-    """Elements are scaled and shifted by channel in the same kernel."""
+    """Statistics of each group by a CTA, factors of each channel, then all elements.
+
+    aten/src/ATen/native/cuda/group_norm_kernel.cu: ``RowwiseMoments``, ``ComputeFusedParams``, and an elementwise
+    kernel.
+    """
     images = launches.contiguous(call.tensors[0])
-    rows = images.shape[0] * call.arguments.get("group", 1)
-    result = call.returned[0]
-    operator = RowReduction("group_norm", rows, images.elements // rows, (whole(images),), (whole(result),))
-    launches.launch(operator, [images], [result])
+    affine = [one for one in call.operands[1:3] if isinstance(one, TensorView)]
+    result, statistics = call.returned[0], call.returned[1:3]
+    groups = images.shape[0] * call.arguments.get("group", 1)
+    length = images.elements // groups
+    touched = Access(images.elements, images.dtype, length if groups > 1 else None)
+    operator = ColumnReduction("mean_variance", length, groups, (touched,), tuple(map(whole, statistics)))
+    launches.launch(operator, [images], statistics)
+    factors = list(statistics)
+    if affine:
+        factors = [launches.temporary(images.shape[:2], "float32") for _ in range(2)]
+        _broadcast(launches, ("mul", "add_scaled"), [*statistics, *affine], factors)
+    _broadcast(launches, ("add_scaled",), [images, *factors], [result])
 
 
 @lowers("native_group_norm_backward", kind="group_norm_backward")
 def _group_norm_backward(launches: Launches, call: Call) -> None:
+    """Two sums over the pixels of each channel, from which all gradients follow (group_norm_kernel.cu)."""
     gradient, images = (launches.contiguous(one) for one in call.tensors[:2])
-    rows = images.shape[0] * call.arguments.get("group", 1)
+    statistics = call.tensors[2:4]
+    channels = images.shape[:2]
+    pixels = math.prod(images.shape[2:])
+    sums = [launches.temporary(channels, "float32") for _ in range(2)]
+    touched = tuple(Access(one.elements, one.dtype, pixels if pixels > 1 else None) for one in (gradient, images))
+    operator = ColumnReduction("batch_norm_gradients", pixels, math.prod(channels), touched, tuple(map(whole, sums)))
+    launches.launch(operator, [gradient, images], sums)
     given, *of_weights = call.results
-    held = [one for one in of_weights if one is not None and one.elements]
-    if held:
-        reduce_channels(launches, "batch_norm_gradients", [gradient, images], held)
-    if given is not None and given.elements:
-        reads = (whole(gradient), whole(images))
-        operator = RowReduction("group_norm_backward", rows, images.elements // rows, reads, (whole(given),))
-        launches.launch(operator, [gradient, images], [given])
+    if given is not None:
+        factor, *others = (launches.temporary(shape, "float32") for shape in (channels, *([statistics[0].shape] * 2)))
+        _broadcast(launches, ("mul",), [statistics[1], *call.tensors[4:5]], [factor])
+        _broadcast(launches, ("mul", "mul", "add_scaled"), [*sums, *statistics], others)
+        _broadcast(launches, ("mul", "add_scaled", "add"), [gradient, images, factor, *others], [given])
+    for one in (one for one in of_weights if one is not None):
+        over = ColumnReduction("sum", channels[0], channels[1], tuple(map(whole, sums)), (whole(one),))
+        launches.launch(over, sums, [one])
+
+
+def _broadcast(launches: Launches, functions: Chain, reads: Sequence[TensorView], writes: Sequence[TensorView]) -> None:
+    """Launch functions of elements, of which some tensors have one for many."""
+    elements = max(one.elements for one in (*reads, *writes))
+    operator = Pointwise(functions, elements, tuple(spread(one, elements) for one in reads), tuple(map(whole, writes)))
+    launches.launch(operator, reads, writes)
+
+
+# --------------------------------------------------------------------------------------------------
 
 
 def _together(statistics: Sequence[TensorView]) -> list[TensorView]:
