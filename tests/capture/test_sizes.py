@@ -20,13 +20,13 @@ POINTS: list[Point] = [
 @pytest.mark.parametrize(
     ("number", "text"),
     [
-        (lambda batch, length: batch, "batch"),
-        (lambda batch, length: 768, 768),
+        (lambda batch, _: batch, "batch"),
+        (lambda *_: 768, 768),
         (lambda batch, length: batch * length * 64, "64 * batch * seq_len"),
         (lambda batch, length: batch * length**2, "batch * seq_len * seq_len"),
-        (lambda batch, length: length - 1, "seq_len - 1"),
-        (lambda batch, length: 3 * batch + 5, "3 * batch + 5"),
-        (lambda batch, length: length // 2, "(seq_len) // 2"),
+        (lambda _, length: length - 1, "seq_len - 1"),
+        (lambda batch, _: 3 * batch + 5, "3 * batch + 5"),
+        (lambda _, length: length // 2, "(seq_len) // 2"),
         (lambda batch, length: batch * length + batch, "batch + batch * seq_len"),
     ],
 )
