@@ -32,6 +32,11 @@ def source_of(text: str, sizes: Mapping[str, int]) -> Source:
     path = Path(text)
     if path.suffix == ".py":
         return _script(path, sizes)
+    if path.suffix == ".onnx":
+        _library("onnx")
+        from gpusim.capture.onnx_graph import onnx_source
+
+        return onnx_source(path, sizes)
     if path.suffix == ".pt2":
         return _exported(path, sizes)
     raise CaptureError(

@@ -50,11 +50,13 @@ class Source:
     attends: bool | None = None
     """Whether the module spells its attention out on request; None: where it calls scaled_dot_product_attention."""
     assumptions: Sequence[str] = ()
+    place: str = ""
+    """What messages name; empty: the script, or the title."""
 
     @property
-    def place(self) -> str:
+    def named(self) -> str:
         """What messages name."""
-        return str(self.script or self.title)
+        return self.place or str(self.script or self.title)
 
 
 @dataclass(slots=True)
@@ -65,6 +67,8 @@ class Traced:
     backward: int
     resident_bytes: int
     parameters: dict[str, tuple[tuple[int, ...], str, bool]] = field(default_factory=dict)
+    taken: tuple[tuple[int, ...], ...] = ()
+    """Shapes of the arguments."""
     images: bool = False
     attends: bool = False
 
@@ -115,6 +119,7 @@ def traced(source: Source, variant: Variant, point: Point) -> Traced:
         layers = Layers(module)
         recorder = Recorder(layers)
         taken = [one for one in tree_leaves(arguments) if isinstance(one, torch.Tensor)]
+        shapes = tuple(tuple(one.shape) for one in taken)
         resident = recorder.keep([*module.parameters(), *module.buffers(), *taken])
         amp = half if variant.precision.startswith("amp-") else None
         one_call = OneCall() if not eager else nullcontext()
@@ -140,7 +145,7 @@ def traced(source: Source, variant: Variant, point: Point) -> Traced:
         forward = _ran(source, "", run)
         recorder.sweep()
         attends = any(call.base == "attention" for call in recorder.trace.calls)
-        return Traced(recorder.trace, forward, resident, parameters, images, attends)
+        return Traced(recorder.trace, forward, resident, parameters, shapes, images, attends)
 
 
 def _called(module: Any, arguments: Any) -> Any:
@@ -188,7 +193,7 @@ def _ran(source: Source, called: str, run: Callable[[], Any]) -> Any:
     except CaptureError:
         raise
     except (Exception, SystemExit) as error:
-        place = place_of(source.script, error) or source.title
+        place = place_of(source.script, error) or source.named
         if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
             raise CaptureError(
                 f"{place}: the module decides by a value of a tensor, which has none here; "
@@ -303,7 +308,7 @@ def held_precision(source: Source) -> Precision:
     if most not in _PRECISIONS:
         *others, last = _PRECISIONS.values()
         name = str(most).removeprefix("torch.")
-        raise CaptureError(f"{source.place}: {name} is not supported; convert the model to {', '.join(others)} or {last}")
+        raise CaptureError(f"{source.named}: {name} is not supported; convert the model to {', '.join(others)} or {last}")
     return _PRECISIONS[most]
 
 
@@ -336,7 +341,7 @@ def captured(
 
     for variant in variants:
         _ = trace_of(variant, source.sizes)  # what fails here is no matter of sizes
-    symbols = list(source.sizes)
+    symbols = _followed(source, lambda point: trace_of(variants[0], point))
     while True:
         points = points_of(source.sizes, symbols)
         try:
@@ -347,8 +352,14 @@ def captured(
             return _file(source, parts, points, symbols, optimizer, precision, item)
         except (SizeError, CaptureError) as error:
             if not symbols:
-                raise CaptureError(f"{source.place}: {error}") from None
+                raise CaptureError(f"{source.named}: {error}") from None
             symbols.pop()  # the batch, which comes first, is the likeliest to be free
+
+
+def _followed(source: Source, trace_of: Callable[[Point], Traced]) -> list[str]:
+    """Sizes that the arguments of a program depend on."""
+    first = trace_of(source.sizes)
+    return [name for name in source.sizes if trace_of(points_of(source.sizes, [name])[1]).taken != first.taken]
 
 
 class _Part(NamedTuple):
