@@ -77,15 +77,25 @@ def _to_meta(tensor: Any) -> Any:
 
 @contextmanager
 def uninitialised() -> Iterator[None]:
-    """Nothing initialises weights in this context: they have no values."""
+    """Nothing initialises weights in this context: they have no values. Nor are those of cells laid side by side."""
     found = {name: value for name, value in vars(torch.nn.init).items() if name.endswith("_") and name[0] != "_"}
+    flatten = torch.nn.RNNBase.flatten_parameters
     try:
         for name in found:
             setattr(torch.nn.init, name, lambda tensor, *_, **__: tensor)
+        torch.nn.RNNBase.flatten_parameters = lambda _: None
         yield
     finally:
+        torch.nn.RNNBase.flatten_parameters = flatten
         for name, value in found.items():
             setattr(torch.nn.init, name, value)
+
+
+_STORES = frozenset({"_parameters", "_buffers", "_modules"})
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
 
 
 class FakeCuda:
@@ -116,8 +126,8 @@ class FakeCuda:
         for part in module.modules():
             for store in (part._parameters, part._buffers):  # noqa: SLF001
                 store.update({name: self.tensor(one) for name, one in store.items() if one is not None})
-            held = {name: one for name, one in vars(part).items() if isinstance(one, torch.Tensor)}
-            vars(part).update({name: self.tensor(one) for name, one in held.items()})
+            held = {name: one for name, one in vars(part).items() if name not in _STORES and tree_any(_is_tensor, one)}
+            vars(part).update({name: self.values(one) for name, one in held.items()})
 
 
 @contextmanager

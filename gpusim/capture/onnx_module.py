@@ -81,33 +81,38 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]  # PyTorch is not check
         self._constants: dict[str, torch.Tensor] = {}
         self._operators = operators
         self.uses = _uses(model.graph)
-        for one in model.graph.initializer:
-            self._hold(one)
+        weights = {one.name: one for one in model.graph.initializer}
+        for one in weights.values():
+            self._hold(one.name, one)
+        # An exporter stores equal weights once: the others are identities of it.
+        for node in model.graph.node:
+            if node.op_type == "Identity" and node.input[0] in weights:
+                self._hold(node.output[0], weights[node.input[0]])
         self.biases = self._biases()
         self._steps = self._listed(model.graph)
 
     # Weights --------------------------------------------------------------------------------------
 
-    def _hold(self, one: Any) -> None:
-        """Hold an initializer: its values where they may be needed, a weight without values else."""
+    def _hold(self, name: str, one: Any) -> None:
+        """Hold an initializer under a name: its values where they may be needed, a weight without values else."""
         count = math.prod(one.dims)
         floating = one.data_type in DTYPES and DTYPES[one.data_type].is_floating_point
         if count <= MOST_VALUES and (not floating or count <= 64) and (array := self._array(one)) is not None:
-            self._known[one.name] = array
-        if count == 1 and one.name in self._known:
+            self._known[name] = array
+        if count == 1 and name in self._known:
             return
         tensor = torch.empty(tuple(one.dims), dtype=dtype_of(one.data_type), device="meta")
-        uses = self.uses.get(one.name, [])
+        uses = self.uses.get(name, [])
         trained = floating and not all((use.op_type, use.place) in _NOT_TRAINED for use in uses)
-        if one.name in self._known and not trained:
+        if name in self._known and not trained:
             return
-        container, last = self._place(one.name, ".")
+        container, last = self._place(name, ".")
         if trained:
             container.register_parameter(last, torch.nn.Parameter(tensor))
-            self._converted = self._converted or (tensor.dtype, one.name)
+            self._converted = self._converted or (tensor.dtype, name)
         else:
             container.register_buffer(last, tensor)
-        self._places[one.name] = container, last
+        self._places[name] = container, last
 
     def _array(self, one: Any) -> Any:
         """Values of an initializer; None where they lie in a file that is not there."""
@@ -188,6 +193,8 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]  # PyTorch is not check
     def _listed(self, graph: Any) -> list[Any]:
         found = []
         for at, node in enumerate(graph.node):
+            if node.output[0] in self._places:
+                continue  # an identity of a weight
             step = _Step(node, at)
             container, last = self._place(node.name.strip("/") or f"{node.op_type}_{at}", "/")
             container.add_module(last, step)

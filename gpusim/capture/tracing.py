@@ -19,6 +19,7 @@ from gpusim.capture.backward import run_backward
 from gpusim.capture.errors import CaptureError, place_of, reason_of
 from gpusim.capture.fake_cuda import FakeCuda, OnMeta, autocast, uninitialised
 from gpusim.capture.recorder import Layers, Recorder
+from gpusim.capture.recurrent import OneRecurrence
 from gpusim.capture.sizes import Expressions, Point, SizeError, merged
 from gpusim.models.aten.call import Operand, TensorView, Trace
 from gpusim.models.aten.file import FORMAT, ParameterPart, ProgramFile, VariantPart
@@ -125,7 +126,7 @@ def traced(source: Source, variant: Variant, point: Point) -> Traced:
         one_call = OneCall() if not eager else nullcontext()
 
         def run() -> int:
-            with cuda.mode, layers.followed(), one_call, recorder, autocast(amp):
+            with cuda.mode, layers.followed(), OneRecurrence(), one_call, recorder, autocast(amp):
                 if variant.mode == "inference":
                     with torch.no_grad():
                         result = _called(module, arguments)
