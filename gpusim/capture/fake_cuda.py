@@ -6,6 +6,7 @@ may read them. Its weights and buffers are then replaced by fake CUDA tensors.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -73,6 +74,20 @@ def _to_meta(tensor: Any) -> Any:
     if _is_meta(tensor) or isinstance(tensor, torch.nn.Parameter):
         return tensor
     return torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """PyTorch logs nothing in this context of what fails: the message of the command says it."""
+    loggers = [logging.getLogger(name) for name in ("torch._subclasses.fake_tensor", "torch.fx", "torch._dynamo")]
+    levels = [one.level for one in loggers]
+    for one in loggers:
+        one.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for one, level in zip(loggers, levels, strict=True):
+            one.setLevel(level)
 
 
 @contextmanager

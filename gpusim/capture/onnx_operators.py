@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
 import torch.nn.functional as F  # noqa: N812 -- its usual name
 
-from gpusim.capture.onnx_module import Node, dtype_of
+from gpusim.capture.onnx_module import Node, Unknown, dtype_of
 
 Operator = Callable[[Node], Any]
 OPERATORS: dict[str, Operator] = {}
@@ -117,7 +118,9 @@ def _add(node: Node) -> Any:
 
 @_operator("Pow")
 def _pow(node: Node) -> Any:
-    return torch.pow(node.operand(0), node.operand(1))
+    base, exponent = node.operand(0), node.operand(1)
+    found = torch.pow(base, exponent)
+    return found.to(base.dtype) if isinstance(base, torch.Tensor) else found
 
 
 @_operator("Mod")
@@ -162,7 +165,7 @@ def _softmax(node: Node) -> Any:
     value = node.tensor(0)
     axis = node.attribute("axis", -1 if node.opset >= 13 else 1)
     if node.op_type == "Hardmax":
-        return F.one_hot(value.argmax(axis), value.shape[axis]).to(value.dtype)
+        return torch.zeros_like(value).scatter(axis, value.argmax(axis, keepdim=True), 1.0)
     function = torch.softmax if node.op_type == "Softmax" else torch.log_softmax
     if node.opset < 13 and axis % value.dim() != value.dim() - 1:  # of all dimensions from there on
         return function(value.flatten(axis), -1).reshape(value.shape)
@@ -243,9 +246,11 @@ def _window(node: Node, value: Any, kernel: Sequence[int]) -> tuple[Any, list[in
     return value, pads[:dims], pads[dims:], strides, dilations
 
 
-def _padded(value: Any, begin: Sequence[int], end: Sequence[int], fill: float = 0.0) -> tuple[Any, list[int]]:
-    """An input that is padded on one side more than on the other; the padding that a kernel may do itself."""
-    if list(begin) == list(end):
+def _padded(
+    value: Any, begin: Sequence[int], end: Sequence[int], fill: float = 0.0, most: Sequence[int] | None = None
+) -> tuple[Any, list[int]]:
+    """An input that is padded on one side more than on the other, or by more than most; what is left to a kernel."""
+    if list(begin) == list(end) and all(one <= limit for one, limit in zip(begin, most or begin, strict=True)):
         return value, list(begin)
     sides = [one for pair in zip(reversed(begin), reversed(end), strict=True) for one in pair]
     return F.pad(value, sides, value=fill), [0] * len(begin)
@@ -302,14 +307,17 @@ def _pool(node: Node) -> Any:
     kernel = list(node.attribute("kernel_shape"))
     value, begin, end, strides, dilations = _window(node, node.tensor(0), kernel)
     up, at = bool(node.attribute("ceil_mode", 0)), len(kernel) - 1
+    most = [one // 2 for one in kernel]
     if node.op_type == "MaxPool":
-        value, padding = _padded(value, begin, end, -math.inf)
+        value, padding = _padded(value, begin, end, -math.inf, most)
         if len(node.outputs) > 1 and node.outputs[1]:
             function = (F.max_pool1d_with_indices, F.max_pool2d_with_indices, F.max_pool3d_with_indices)[at]
         else:
             function = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[at]
         return function(value, kernel, strides, padding, dilations, up)
-    value, padding = _padded(value, begin, end)
+    if any(one > 1 for one in dilations):
+        raise ValueError("means of taps apart are not supported")
+    value, padding = _padded(value, begin, end, 0.0, most)
     if node.op_type == "LpPool":
         power = node.attribute("p", 2)
         means = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[at](value.pow(power), kernel, strides, padding, up)
@@ -451,7 +459,7 @@ def _arg(node: Node) -> Any:
 def _cumsum(node: Node) -> Any:
     axis = int(node.known(1).item())
     value = node.tensor(0).flip(axis) if node.attribute("reverse", 0) else node.tensor(0)
-    value = value.cumsum(axis)
+    value = value.cumsum(axis, dtype=value.dtype)
     return value.flip(axis) if node.attribute("reverse", 0) else value
 
 
@@ -607,6 +615,7 @@ def _pad(node: Node) -> Any:
         sides = sides[:-2]
     if not any(sides):
         return value
+    fill = 0.0 if isinstance(fill, torch.Tensor) else fill  # the kernel is one
     mode = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}[node.attribute("mode", "constant")]
     return F.pad(value, sides, mode, fill) if mode == "constant" else F.pad(value, sides, mode)
 
@@ -633,7 +642,13 @@ def _resize(node: Node) -> Any:
     axes = [one % value.dim() for one in node.attribute("axes", list(range(value.dim())))]
     sizes = list(value.shape)
     if places[1] is not None and node.has(places[1]):
-        for axis, size in zip(axes, node.numbers(places[1]) or [], strict=True):
+        asked = node.numbers(places[1]) or []
+        policy = node.attribute("keep_aspect_ratio_policy", "stretch")
+        if policy != "stretch":
+            ratios = [size / value.shape[axis] for axis, size in zip(axes, asked, strict=True)]
+            scale = min(ratios) if policy == "not_larger" else max(ratios)
+            asked = [int(scale * value.shape[axis] + 0.5) for axis in axes]
+        for axis, size in zip(axes, asked, strict=True):
             sizes[axis] = size
     else:
         scales = [float(one) for one in (node.known(places[0]).ravel() if node.has(places[0]) else node.attribute("scales"))]
@@ -672,12 +687,14 @@ def _col2im(node: Node) -> Any:
 @_operator("OneHot")
 def _one_hot(node: Node) -> Any:
     indices, depth, axis = node.tensor(0), int(node.known(1).item()), node.attribute("axis", -1)
-    off, on = node.known(2)
+    values = node.known(2)
+    off, on = values.tolist()
     places = torch.arange(depth, device=indices.device)
     axis %= indices.dim() + 1
     shape = [1] * (indices.dim() + 1)
     shape[axis] = depth
-    return torch.where(indices.unsqueeze(axis) == places.reshape(shape), float(on), float(off))
+    dtype = dtype_of(onnx.helper.np_dtype_to_tensor_dtype(values.dtype))
+    return torch.where(indices.unsqueeze(axis) == places.reshape(shape), on, off).to(dtype)
 
 
 @_operator("ConstantOfShape")
@@ -685,6 +702,18 @@ def _filled(node: Node) -> Any:
     stated = node.attribute("value")
     dtype = torch.float32 if stated is None else dtype_of(stated.data_type)
     return torch.zeros(node.numbers(0), dtype=node.module.like(dtype), device="cuda")
+
+
+@_operator("Range")
+def _range(node: Node) -> Any:
+    start, end, step = (node.known(at) for at in range(3))
+    dtype = dtype_of(onnx.helper.np_dtype_to_tensor_dtype(start.dtype))
+    return torch.arange(start.item(), end.item(), step.item(), dtype=dtype, device="cuda")
+
+
+@_operator("NonZero", "Compress", "Unique", "NonMaxSuppression")
+def _by_values(node: Node) -> Any:
+    raise Unknown(node.inputs[0])
 
 
 @_operator("EyeLike")
@@ -708,7 +737,9 @@ def _reversed(node: Node) -> Any:
 @_operator("RandomNormalLike", "RandomUniformLike", "Bernoulli")
 def _random_like(node: Node) -> Any:
     function = {"RandomNormalLike": torch.randn_like, "RandomUniformLike": torch.rand_like, "Bernoulli": torch.bernoulli}
-    return function[node.op_type](node.tensor(0))
+    stated = node.attribute("dtype")
+    found = function[node.op_type](node.tensor(0))
+    return found.to(dtype_of(stated)) if stated else found
 
 
 @_operator("RandomNormal", "RandomUniform")
@@ -740,6 +771,48 @@ def _concat_sequence(node: Node) -> Any:
     return (torch.stack if node.attribute("new_axis", 0) else torch.cat)(node.tensor(0), node.attribute("axis"))
 
 
+@_operator("RoiAlign")
+def _regions(node: Node) -> Any:
+    regions = torch.cat([node.tensor(2).to(node.tensor(1).dtype).unsqueeze(1), node.tensor(1)], 1)
+    size = node.attribute("output_height", 1), node.attribute("output_width", 1)
+    aligned = node.opset >= 16 and node.attribute("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    numbers = node.attribute("spatial_scale", 1.0), *size, node.attribute("sampling_ratio", 0) or -1, aligned
+    return _torchvision("roi_align")(node.tensor(0), regions, *numbers)
+
+
+@_operator("DeformConv")
+def _deformed_convolution(node: Node) -> Any:
+    value, weight, offset = (node.tensor(at) for at in range(3))
+    bias = node.tensor(3) if node.has(3) else value.new_zeros(weight.shape[0])
+    mask = node.tensor(4) if node.has(4) else value.new_zeros((value.shape[0], 1))
+    _, begin, _, strides, dilations = _window(node, value, weight.shape[2:])
+    groups = node.attribute("group", 1), node.attribute("offset_group", 1)
+    return _torchvision("deform_conv2d")(
+        value, weight, offset, mask, bias, *strides, *begin, *dilations, *groups, node.has(4)
+    )
+
+
+def _torchvision(name: str) -> Callable[..., Any]:
+    try:
+        import torchvision  # noqa: F401, PLC0415 -- it registers its operators
+    except ImportError:
+        raise ValueError("it is an operator of torchvision; install it with: pip install torchvision") from None
+    return getattr(torch.ops.torchvision, name)  # type: ignore[no-any-return]
+
+
+# Losses -------------------------------------------------------------------------------------------
+
+
+@_operator("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
+def _loss(node: Node) -> Any:
+    scores = node.tensor(0)
+    by_log = node.op_type == "SoftmaxCrossEntropyLoss"
+    scores = torch.log_softmax(scores, 1) if by_log else scores
+    ignored = node.attribute("ignore_index", -100)
+    found = F.nll_loss(scores, node.tensor(1).long(), node.tensor(2), ignore_index=ignored, reduction=node.attribute("reduction", "mean"))
+    return (found, scores) if by_log else found
+
+
 # Quantised tensors --------------------------------------------------------------------------------
 
 
@@ -760,7 +833,7 @@ def _quantise(node: Node) -> Any:
     dtype = zero.dtype if zero is not None else torch.uint8
     low, high = torch.iinfo(dtype).min, torch.iinfo(dtype).max
     if not isinstance(scale, torch.Tensor):
-        return torch.fake_quantize_per_tensor_affine(value, scale, 0, low, high).to(dtype)
+        return torch.ops.aten.fake_quantize_per_tensor_affine_cachemask(value, scale, 0, low, high)[0].to(dtype)
     axis = node.attribute("axis", 1)
     return (value / _along(scale, value, axis)).round().clamp(low, high).to(dtype)
 

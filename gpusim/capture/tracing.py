@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from gpusim.capture.attention import OneCall
 from gpusim.capture.backward import run_backward
 from gpusim.capture.errors import CaptureError, place_of, reason_of
-from gpusim.capture.fake_cuda import FakeCuda, OnMeta, autocast, uninitialised
+from gpusim.capture.fake_cuda import FakeCuda, OnMeta, autocast, silent, uninitialised
 from gpusim.capture.recorder import Layers, Recorder
 from gpusim.capture.recurrent import OneRecurrence
 from gpusim.capture.sizes import Expressions, Point, SizeError, merged
@@ -95,7 +95,7 @@ def traced(source: Source, variant: Variant, point: Point) -> Traced:
     Raises:
         CaptureError: the program fails, or decides by values, which fake tensors do not have.
     """
-    with _collected(), uninitialised():
+    with _collected(), silent(), uninitialised():
         eager = variant.attention == "eager"
         with OnMeta():
             module = _ran(source, "model()", lambda: source.model(eager))
