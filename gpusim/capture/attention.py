@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -77,14 +78,27 @@ def _backward(ctx: Any, gradient: Any, _: Any) -> Any:
 _attention.register_autograd(_backward, setup_context=_keep)
 
 
-class OneCall(TorchFunctionMode):  # type: ignore[misc]  # PyTorch is not checked
-    """Makes one call of each scaled dot-product attention."""
+class Replaced(TorchFunctionMode):  # type: ignore[misc]  # PyTorch is not checked
+    """Calls other functions in place of some of PyTorch's, from a module's own code and within PyTorch's."""
+
+    def __init__(self, functions: Mapping[tuple[Any, str], Callable[..., Any]]) -> None:
+        super().__init__()
+        self._functions = functions
+        self._originals = {place: getattr(*place) for place in functions}
+        self._by_original = {self._originals[place]: function for place, function in functions.items()}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func is torch.nn.functional.scaled_dot_product_attention:
-            return _called(*args, **kwargs)
-        return func(*args, **kwargs)
+        return self._by_original.get(func, func)(*args, **(kwargs or {}))
+
+    def __enter__(self) -> Any:
+        for (owner, name), function in self._functions.items():
+            setattr(owner, name, function)  # PyTorch's functions in Python call each other without the mode
+        return super().__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        for (owner, name), function in self._originals.items():
+            setattr(owner, name, function)
 
 
 def _called(
@@ -106,3 +120,8 @@ def _called(
         query, key, value = (one.unsqueeze(0) for one in (query, key, value))
         return _called(query, key, value, attn_mask, dropout_p, is_causal).squeeze(0)
     return torch.ops.gpusim.attention(query, key, value, attn_mask, dropout_p, is_causal)[0]
+
+
+OF_ATTENTION: Mapping[tuple[Any, str], Callable[..., Any]] = {
+    (torch.nn.functional, "scaled_dot_product_attention"): _called
+}

@@ -11,6 +11,7 @@ import onnx
 import torch
 import torch.nn.functional as F  # noqa: N812 -- its usual name
 
+from gpusim.capture.attention import ATTENTION
 from gpusim.capture.onnx_module import Node, Unknown, dtype_of
 
 Operator = Callable[[Node], Any]
@@ -816,39 +817,45 @@ def _loss(node: Node) -> Any:
 # Quantised tensors --------------------------------------------------------------------------------
 
 
-def _along(scale: Any, value: Any, axis: int) -> Any:
-    """Scales of a dimension, in a shape that broadcasts."""
-    if not isinstance(scale, torch.Tensor) or scale.dim() != 1 or value.dim() == 1:
-        return scale
-    shape = [1] * value.dim()
-    shape[axis] = -1
-    return scale.reshape(shape)
+@torch.library.custom_op(f"{ATTENTION}::quantize", mutates_args=())
+def _quantized(value: torch.Tensor, scale: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
+    raise NotImplementedError  # fake tensors have nothing to compute with
+
+
+@_quantized.register_fake
+def _(value: Any, scale: Any, dtype: Any) -> Any:  # noqa: ARG001
+    return torch.empty_like(value, dtype=dtype)
+
+
+@torch.library.custom_op(f"{ATTENTION}::dequantize", mutates_args=())
+def _dequantized(value: torch.Tensor, scale: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
+    raise NotImplementedError
+
+
+@_dequantized.register_fake
+def _(value: Any, scale: Any, dtype: Any) -> Any:  # noqa: ARG001
+    return torch.empty_like(value, dtype=dtype)
+
+
+def _scale(node: Node) -> Any:
+    scale = node.operand(1)
+    return scale if isinstance(scale, torch.Tensor) else None
 
 
 @_operator("QuantizeLinear", _RUNTIME + "QuantizeLinear")
-def _quantise(node: Node) -> Any:
-    """A kernel that scales, rounds and clamps, and one that converts."""
-    value, scale = node.tensor(0), node.operand(1)
-    zero = node.tensor(2) if node.has(2) else None
-    dtype = zero.dtype if zero is not None else torch.uint8
-    low, high = torch.iinfo(dtype).min, torch.iinfo(dtype).max
-    if not isinstance(scale, torch.Tensor):
-        return torch.ops.aten.fake_quantize_per_tensor_affine_cachemask(value, scale, 0, low, high)[0].to(dtype)
-    axis = node.attribute("axis", 1)
-    return (value / _along(scale, value, axis)).round().clamp(low, high).to(dtype)
+def _quantize(node: Node) -> Any:
+    value = node.tensor(0)
+    if value.requires_grad and torch.is_grad_enabled():
+        raise ValueError("a quantised graph has no gradient; capture it with --mode inference")
+    dtype = node.tensor(2).dtype if node.has(2) else dtype_of(node.attribute("output_dtype") or onnx.TensorProto.UINT8)
+    return torch.ops.gpusim.quantize(value, _scale(node), dtype)
 
 
 @_operator("DequantizeLinear", _RUNTIME + "DequantizeLinear")
-def _dequantise(node: Node) -> Any:
-    value, scale = node.tensor(0), node.operand(1)
-    zero = node.module.known(node.inputs[2], node.values) if node.has(2) else None
-    dtype = scale.dtype if isinstance(scale, torch.Tensor) else node.module.like(torch.float32)
-    found = value.to(dtype)
-    axis = node.attribute("axis", 1)
-    if node.has(2) and (zero is None or zero.any()):
-        at = node.operand(2)
-        found = found - (_along(at, value, axis).to(dtype) if isinstance(at, torch.Tensor) else at)
-    return found * _along(scale, value, axis)
+def _dequantize(node: Node) -> Any:
+    scale = _scale(node)
+    dtype = node.module.like(torch.float32) if scale is None else scale.dtype
+    return torch.ops.gpusim.dequantize(node.tensor(0), scale, dtype)
 
 
 @_operator("DynamicQuantizeLinear")

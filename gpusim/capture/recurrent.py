@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from gpusim.capture.attention import ATTENTION
 
@@ -94,17 +94,6 @@ def _gradients(ctx: Any, of_output: Any, of_states: Any, _: Any) -> Any:
 _rnn.register_autograd(_gradients, setup_context=_keep)
 
 
-class OneRecurrence(TorchFunctionMode):  # type: ignore[misc]  # PyTorch is not checked
-    """Makes one call of the recurrent layers of a module."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kind = _FUNCTIONS.get(func)
-        return _called(kind, *args, **(kwargs or {})) if kind is not None else func(*args, **(kwargs or {}))
-
-
-_FUNCTIONS: Mapping[Callable[..., Any], str] = {getattr(torch._VF, name): name for name in _GATES}  # noqa: SLF001
-
-
 def _called(kind: str, given: Any, *arguments: Any) -> Any:
     packed = isinstance(arguments[0], torch.Tensor) and kind == "lstm" or isinstance(arguments[1], torch.Tensor)
     if packed:
@@ -119,3 +108,16 @@ def _called(kind: str, given: Any, *arguments: Any) -> Any:
     given = (given.transpose(0, 1) if batch_first else given).contiguous()
     output, last, _ = torch.ops.gpusim.rnn(given, states, parameters, kind, layers, dropout, train, bidirectional)
     return (output.transpose(0, 1) if batch_first else output, *last)
+
+
+def _grid_sampled(given: Any, grid: Any, mode: int, padding: int, align_corners: bool) -> Any:
+    """The kernel of PyTorch; where cuDNN has one, that is left out."""
+    function = torch.ops.aten.grid_sampler_2d if given.dim() == 4 else torch.ops.aten.grid_sampler_3d
+    return function(given, grid, mode, padding, align_corners)
+
+
+OF_CUDNN: Mapping[tuple[Any, str], Callable[..., Any]] = {
+    **{(torch._VF, name): partial(_called, name) for name in _GATES},  # noqa: SLF001 -- torch.nn calls it
+    (torch, "grid_sampler"): _grid_sampled,
+}
+"""Functions for which PyTorch asks whether cuDNN is there."""

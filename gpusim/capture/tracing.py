@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,12 +14,12 @@ import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.utils._pytree import tree_leaves
 
-from gpusim.capture.attention import OneCall
+from gpusim.capture.attention import OF_ATTENTION, Replaced
 from gpusim.capture.backward import run_backward
 from gpusim.capture.errors import CaptureError, place_of, reason_of
 from gpusim.capture.fake_cuda import FakeCuda, OnMeta, autocast, silent, uninitialised
 from gpusim.capture.recorder import Layers, Recorder
-from gpusim.capture.recurrent import OneRecurrence
+from gpusim.capture.recurrent import OF_CUDNN
 from gpusim.capture.sizes import Expressions, Point, SizeError, merged
 from gpusim.models.aten.call import Operand, TensorView, Trace
 from gpusim.models.aten.file import FORMAT, ParameterPart, ProgramFile, VariantPart
@@ -123,10 +123,10 @@ def traced(source: Source, variant: Variant, point: Point) -> Traced:
         shapes = tuple(tuple(one.shape) for one in taken)
         resident = recorder.keep([*module.parameters(), *module.buffers(), *taken])
         amp = half if variant.precision.startswith("amp-") else None
-        one_call = OneCall() if not eager else nullcontext()
+        replaced = Replaced({**OF_CUDNN, **({} if eager else OF_ATTENTION)})
 
         def run() -> int:
-            with cuda.mode, layers.followed(), OneRecurrence(), one_call, recorder, autocast(amp):
+            with cuda.mode, layers.followed(), replaced, recorder, autocast(amp):
                 if variant.mode == "inference":
                     with torch.no_grad():
                         result = _called(module, arguments)
