@@ -34,7 +34,7 @@ from gpusim.specs import load_spec
 from gpusim.step.kernels import Kernels
 from gpusim.step.options import StepOptions
 from gpusim.step.schedule import once, run
-from gpusim.studies.validation.end_to_end import workload_of
+from gpusim.studies.validation.end_to_end import MODELS, workload_of
 from gpusim.studies.validation.step_report import held_out
 from gpusim.system import System
 
@@ -80,7 +80,7 @@ def measured(table: Path, container: str, boards: str, mode: str) -> list[Measur
             counts = record_key(row.framework) == container and row.gpu.startswith(boards) and row.mode == mode
             if held_out(row) or row.gpus > 1 or not counts:
                 continue
-            step = workload_of(row)
+            step = workload_of(row, MODELS[row.model])
             model, system = load_model(step.model), load_spec(row.gpu).system
             if model.content.decoding:
                 continue

@@ -31,6 +31,8 @@ class OnMeta(TorchFunctionMode):  # type: ignore[misc]  # PyTorch is not checked
     """Tensors that are made in this context are on the meta device, but for small ones of known values."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.Tensor.__deepcopy__:  # its memo is no argument of a computation
+            return func(*args, **(kwargs or {}))
         kwargs = dict(kwargs or {})
         if func in _MOVES:
             return args[0]

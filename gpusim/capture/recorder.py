@@ -95,8 +95,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # PyTorch is not check
 
     def _operand(self, value: Any) -> Operand:
         if isinstance(value, list | tuple):
-            return tuple(self.view(one) if isinstance(one, torch.Tensor) else None for one in value)
-        return self.view(value) if isinstance(value, torch.Tensor) else None
+            return tuple(self.view(one) if _on_device(one) else None for one in value)
+        return self.view(value) if _on_device(value) else None
 
     def _operands(self, func: Any, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
         """Tensors, in the order of the schema, and other arguments that are not those of the schema's defaults."""
@@ -114,6 +114,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # PyTorch is not check
         return tensors, others
 
 
+def _on_device(value: Any) -> bool:
+    """Whether it is a tensor that a kernel reads: one of the host is a number to it."""
+    return isinstance(value, torch.Tensor) and value.device.type != _HOST
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
@@ -129,7 +134,9 @@ def _flat(result: Any) -> Sequence[Any]:
     return found
 
 
-_UNCOUNTED = frozenset({"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "detach", "lift_fresh", "resize_"})
+_UNCOUNTED = frozenset(
+    {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "detach", "lift_fresh", "resize_"}
+)
 
 
 def _is_view(func: Any) -> bool:

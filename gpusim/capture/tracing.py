@@ -6,7 +6,7 @@ import gc
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -158,7 +158,11 @@ def _called(module: Any, arguments: Any) -> Any:
 def _results(result: Any) -> list[Any]:
     """Results whose gradient is asked for: a loss, where the module gives one, else all."""
     loss = result.get("loss") if isinstance(result, Mapping) else None
-    leaves = [loss] if isinstance(loss, torch.Tensor) else tree_leaves(dict(result) if isinstance(result, Mapping) else result)
+    leaves = (
+        [loss]
+        if isinstance(loss, torch.Tensor)
+        else tree_leaves(dict(result) if isinstance(result, Mapping) else result)
+    )
     return [one for one in leaves if isinstance(one, torch.Tensor) and one.requires_grad]
 
 
@@ -230,9 +234,7 @@ class _Document:
             one = same[0]
             operands = [self._operand([call.operands[place] for call in same]) for place in range(len(one.operands))]
             results = [self._place([call.results[place] for call in same]) for place in range(len(one.results))]
-            arguments = {
-                key: self._argument([call.arguments.get(key) for call in same]) for key in one.arguments
-            }
+            arguments = {key: self._argument([call.arguments.get(key) for call in same]) for key in one.arguments}
             rows.append((one.name, one.layer, operands, results, arguments, list(first.trace.freed[at])))
         used = {entry[0] for entry in self._entries}
         storages = {
@@ -309,7 +311,9 @@ def held_precision(source: Source) -> Precision:
     if most not in _PRECISIONS:
         *others, last = _PRECISIONS.values()
         name = str(most).removeprefix("torch.")
-        raise CaptureError(f"{source.named}: {name} is not supported; convert the model to {', '.join(others)} or {last}")
+        raise CaptureError(
+            f"{source.named}: {name} is not supported; convert the model to {', '.join(others)} or {last}"
+        )
     return _PRECISIONS[most]
 
 
@@ -320,47 +324,67 @@ def captured(
     optimizer: Optimizer,
     precision: Precision,
     item: str | None = None,
+    symbols: Sequence[str] | None = None,
     progress: Progress = no_progress,
 ) -> ProgramFile:
     """Trace every variant at several sizes, the first one at one size more.
 
     Args:
         item: what throughput counts; None: images where the module takes any.
+        symbols: sizes that may be chosen later; None: all that the program has.
 
     Raises:
         CaptureError: the program fails, or calls other functions at another size.
     """
     known: dict[tuple[Variant, tuple[int, ...]], Traced] = {}
-    variants = list(dict.fromkeys(variants))
+    chosen = list(dict.fromkeys(variants))
 
     def trace_of(variant: Variant, point: Point) -> Traced:
         key = variant, tuple(point.values())
         if key not in known:
             known[key] = traced(source, variant, point)
-            progress(len(known), len(variants) * (len(source.sizes) + 1) + 1)
+            progress(len(known), len(chosen) * (len(source.sizes) + 1) + 1)
         return known[key]
 
-    for variant in variants:
+    one = trace_of(replace(chosen[0], attention="fused"), source.sizes)
+    chosen = list(dict.fromkeys(_that_differ(chosen, images=one.images, attends=_attends(source, one))))
+    for variant in chosen:
         _ = trace_of(variant, source.sizes)  # what fails here is no matter of sizes
-    symbols = _followed(source, lambda point: trace_of(variants[0], point))
+    wanted = list(source.sizes if symbols is None else symbols)
+    symbols = _followed(source, wanted, lambda point: trace_of(chosen[0], point))
+    unused = [f"no input depends on {name}" for name in wanted if name not in symbols]
+    source = replace(source, assumptions=[*source.assumptions, *unused])
     while True:
         points = points_of(source.sizes, symbols)
         try:
             parts = [
-                _Part(variant, [trace_of(variant, point) for point in (points if at == 0 else points[: len(symbols) + 1])])
-                for at, variant in enumerate(variants)
+                _Part(
+                    variant, [trace_of(variant, point) for point in (points if at == 0 else points[: len(symbols) + 1])]
+                )
+                for at, variant in enumerate(chosen)
             ]
-            return _file(source, parts, points, symbols, optimizer, precision, item)
+            attends = _attends(source, one)
+            return _file(source, parts, points, symbols, optimizer, precision, item, attends=attends)
         except (SizeError, CaptureError) as error:
             if not symbols:
                 raise CaptureError(f"{source.named}: {error}") from None
             symbols.pop()  # the batch, which comes first, is the likeliest to be free
 
 
-def _followed(source: Source, trace_of: Callable[[Point], Traced]) -> list[str]:
+def _followed(source: Source, symbols: Sequence[str], trace_of: Callable[[Point], Traced]) -> list[str]:
     """Sizes that the arguments of a program depend on."""
     first = trace_of(source.sizes)
-    return [name for name in source.sizes if trace_of(points_of(source.sizes, [name])[1]).taken != first.taken]
+    return [name for name in symbols if trace_of(points_of(source.sizes, [name])[1]).taken != first.taken]
+
+
+def _attends(source: Source, one: Traced) -> bool:
+    return one.attends if source.attends is None else source.attends
+
+
+def _that_differ(variants: Sequence[Variant], *, images: bool, attends: bool) -> Iterator[Variant]:
+    """Variants as a program tells them apart: not by the layout of no images, nor by attention that it does not have."""
+    for one in variants:
+        yield replace(one, layout=one.layout if images else "nchw", attention=one.attention if attends else "fused")
 
 
 class _Part(NamedTuple):
@@ -378,6 +402,8 @@ def _file(
     optimizer: Optimizer,
     precision: Precision,
     item: str | None,
+    *,
+    attends: bool,
 ) -> ProgramFile:
     first = parts[0].traces
     images = first[0].images
@@ -392,7 +418,7 @@ def _file(
         sizes=dict(source.sizes),
         fixed=[name for name in source.sizes if name not in symbols],
         images=images,
-        attends=first[0].attends if source.attends is None else source.attends,
+        attends=attends,
         parameters={
             name: ParameterPart(shape=list(shape), dtype=dtype, trained=trained)
             for name, (shape, dtype, trained) in first[0].parameters.items()

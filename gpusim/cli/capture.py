@@ -11,7 +11,6 @@ import typer
 
 from gpusim.cli.console import refuse, refusing_file_errors, report_written
 from gpusim.cli.options import pairs_of, size_of
-
 from gpusim.errors import excerpt
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 Choice = TypeVar("Choice", bound=str)
 
-_PRECISIONS: "tuple[Precision, ...]" = ("fp32", "fp16", "bf16", "amp-fp16", "amp-bf16")
+_PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16", "bf16", "amp-fp16", "amp-bf16")
 HELP = """Write a model file from a PyTorch module, by recording what it calls.
 
 SOURCE is one of
@@ -109,12 +108,16 @@ def capture(
     program = load_captured(out).graph()
     calls = ", ".join(str(len(trace.calls)) for trace in content.traces)
     report_written(
-        out, f"{calls} calls, {program.parameters:,} parameters, {program.flops / 1e9:.3f} GFLOP forward at {_sizes(program.sizes)}"
+        out,
+        f"{calls} calls, {program.parameters:,} parameters, {program.flops / 1e9:.3f} GFLOP forward at {_sizes(program.sizes)}",
     )
     for trace in content.traces:
         print(f"gpusim: traced {trace.variant}", file=sys.stderr)
     for name in content.fixed:
-        print(f"gpusim: {name} is fixed at {content.sizes[name]}: the model calls other functions at another", file=sys.stderr)
+        print(
+            f"gpusim: {name} is fixed at {content.sizes[name]}: the model calls other functions at another",
+            file=sys.stderr,
+        )
     for text in content.assumptions:
         print(f"gpusim: assumed: {text}", file=sys.stderr)
 

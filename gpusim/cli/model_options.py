@@ -127,11 +127,11 @@ def model_workload(
     """The step that options stand for; without a precision, that of the model file."""
     from gpusim.execution.models import ModelWorkload
     from gpusim.models.containers import known_container, version_in
-    from gpusim.models.loading import load_model
+    from gpusim.models.loading import open_model
     from gpusim.models.policy import Policy, default_layout
     from gpusim.step.options import StepOptions
 
-    precision = precision or load_model(name).content.precision
+    precision = precision or open_model(name).content.precision
     container = known_container(how.container)
     version = how.version or version_in(container)
     policy = Policy(

@@ -36,9 +36,15 @@ def models_show(
 
     JSON lists every layer.
     """
-    from gpusim.models.loading import load_model
-    from gpusim.report import graph_tables
+    from gpusim.models.loading import Model, open_model
+    from gpusim.report import graph_tables, program_tables
 
-    model = load_model(name)
-    graph = model.graph({name: size_of("--set", name, text) for name, text in pairs_of("--set", sizes).items()})
+    model = open_model(name)
+    chosen = {name: size_of("--set", name, text) for name, text in pairs_of("--set", sizes).items()}
+    if not isinstance(model, Model):
+        program = model.graph(chosen)
+        shown = program_tables.program_object(model, program)
+        emit_result(output, shown, lambda: program_tables.program_tables(model, program))
+        return
+    graph = model.graph(chosen)
     emit_result(output, graph_tables.model_object(model, graph), lambda: graph_tables.model_tables(model, graph))

@@ -121,6 +121,15 @@ def validate(
     out: Annotated[
         Path | None, typer.Option("-o", help="Folder to write rows, report and plots to.", metavar="DIR")
     ] = None,
+    model_path: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--model-path",
+            help="Folder of model files, for models that do not ship: NAME.yaml or NAME-IMAGE_SIZE.yaml, by the names "
+            "of the table; also .yaml.gz. May be repeated.",
+            metavar="DIR",
+        ),
+    ] = None,
     jobs: JobsOption = None,
     cluster: ClusterOption = "",
     no_cache: NoCacheOption = False,
@@ -142,6 +151,7 @@ def validate(
         "--overhead": bool(overhead),
         "--strata": strata,
         "--more": more,
+        "--model-path": bool(model_path),
         "--cluster": bool(cluster),
     }
     for kind in tables:
@@ -156,6 +166,7 @@ def validate(
             parse_overheads(overhead or ()),
             out,
             by_stratum=strata,
+            model_path=model_path or (),
             more=more,
         )
         found = {kind: kind.validate(of_kind, request) for kind, of_kind in tables.items()}

@@ -47,7 +47,7 @@ def workload_of(
 ) -> Workload:
     """The workload that an argument and options stand for."""
     from gpusim.execution.cases import OperatorWorkload
-    from gpusim.models.loading import load_model
+    from gpusim.models.loading import open_model
     from gpusim.prediction.options import Options
     from gpusim.workloads.short_form import is_operator, is_sizes, operator_of
 
@@ -76,7 +76,7 @@ def workload_of(
         refuse("--generate: one step is explained or compared; use 'gpusim model' for tokens")
     refuse_contradictions(work, sharing)
     workload = model_workload(text, precision, work, how, sharing)
-    load_model(workload.model).check_sizes(workload.sizes)  # or each GPU would be said not to run it
+    open_model(workload.model).check_sizes(workload.sizes)  # or each GPU would be said not to run it
     return workload
 
 

@@ -15,6 +15,9 @@ from gpusim.evidence.fields import Fields, csv_fields, header_with, read_text
 from gpusim.models.policy import PRECISIONS, AttentionKind, Layout, Precision
 
 Parallel = Literal["data", "tensor", "pipeline"]
+Unpredicted = Literal["fp64"]
+UNPREDICTED: tuple[Unpredicted, ...] = get_args(Unpredicted)
+"""Precisions of tables that no model is predicted in: their rows are skipped."""
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 ATTENTION: tuple[AttentionKind, ...] = get_args(AttentionKind)
 REQUIRED = ("id", "gpu", "gpus", "model", "mode", "precision", "batch_per_gpu", "value", "unit")
@@ -30,6 +33,8 @@ TRUTH = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0":
 PARALLEL = {"data": "data", "dp": "data", "tensor": "tensor", "tp": "tensor", "pipeline": "pipeline", "pp": "pipeline"}
 _SHARED = re.compile(r"(?P<how>[a-z]+)[ :]?(?P<degree>\d{1,4})?(?:_(?P<passes>\d{1,4}))?", re.ASCII)
 """``tensor``, ``tensor:4``, and as NeuSight has them ``dp4``, ``tp4``, and ``pp4_2``: four stages, two passes."""
+_STATED = re.compile(r"\b(torch|cuda)-(\d[\w.]*)", re.ASCII)
+"""Versions that stand in the place of a container: ``torch-1.4 cuda-10.0 cudnn-7.6.0``."""
 COMPILED = "fusion"
 """NeuSight's variant that torch.compile made."""
 MOST_MHZ = 10_000.0
@@ -53,7 +58,7 @@ class StepRow:
     model: str
     """Name of the model in the table."""
     mode: Literal["train", "inference"]
-    precision: Precision
+    precision: Precision | Unpredicted
     batch: int
     """Items of one GPU in one pass."""
     value: float
@@ -61,6 +66,8 @@ class StepRow:
     unit: str
     framework: str = ""
     """Container or version, such as ``pytorch-21.03-py3``."""
+    library: str = ""
+    """Library or program that ran the model, such as ``timm``."""
     seq_len: int | None = None
     image_size: int | None = None
     accumulation: int = 1
@@ -110,6 +117,8 @@ def _row(fields: Fields, file: str, line: int) -> StepRow:
         raise fields.refuse("value", "expected a positive number", "correct or remove the row")
     size = fields.get("image_size").removesuffix(".0")
     parallel, passes = _parallel(fields)
+    container = fields.get("container")
+    stated = dict(_STATED.findall(container))
     return StepRow(
         file=file,
         line=line,
@@ -122,7 +131,8 @@ def _row(fields: Fields, file: str, line: int) -> StepRow:
         batch=fields.number("batch_per_gpu"),
         value=value,
         unit=fields.one_of("unit", UNITS),
-        framework=fields.get("container") or fields.get("framework"),
+        framework=fields.get("framework") if stated or not container else container.split()[0],
+        library=fields.get("framework"),
         seq_len=fields.whole("seq_len"),
         # Some tables describe a range of sizes; then the model's own stands.
         image_size=int(size) if re.fullmatch(r"[0-9]{1,5}", size) else None,
@@ -132,8 +142,8 @@ def _row(fields: Fields, file: str, line: int) -> StepRow:
         attention=next((one for one in ATTENTION if one == fields.one_of("attention", ATTENTION, unknown=("",))), None),
         compiled=TRUTH[fields.one_of("compiled", tuple(TRUTH))] or fields.get("variant") == COMPILED,
         clock_mhz=fields.quantity("clock_mhz", MOST_MHZ) or None,
-        torch=_torch(fields),
-        cuda=_cuda(fields),
+        torch=_torch(fields, stated.get("torch", "")),
+        cuda=_cuda(fields, stated.get("cuda", "")),
         notes=fields.get("notes"),
         extra={name: text for name, text in fields.values.items() if name not in (*REQUIRED, *OPTIONAL)},
     )
@@ -157,21 +167,21 @@ def _parallel(fields: Fields) -> tuple[Parallel, int]:
     return next(one for one in get_args(Parallel) if one == how), int(found["passes"] or 1)
 
 
-def _torch(fields: Fields) -> str | None:
-    """A version of PyTorch; a build such as ``2.1.0+cu121`` is its release."""
-    text = fields.get("torch").partition("+")[0]
+def _torch(fields: Fields, beside: str) -> str | None:
+    """A version of PyTorch, or the one that the container states; a build such as ``2.1.0+cu121`` is its release."""
+    text = fields.get("torch").partition("+")[0] or beside
     try:
         return ".".join(map(str, Version(text).release[:2])) if text else None
     except InvalidVersion:
         raise fields.refuse("torch", f"expected a version such as 2.1, got '{excerpt(text)}'", "correct it") from None
 
 
-def _cuda(fields: Fields) -> int | None:
-    """The major version of CUDA; ``12.4`` is 12."""
-    version = fields.quantity("cuda", 1_000)
+def _cuda(fields: Fields, beside: str) -> int | None:
+    """The major version of CUDA, or the one that the container states; ``12.4`` is 12."""
+    version = fields.quantity("cuda", 1_000) or float(beside or 0)
     return int(version) or None if version else None
 
 
-def _precision(fields: Fields) -> Precision:
-    named = fields.one_of("precision", PRECISIONS)
-    return next(known for known in PRECISIONS if known == named)
+def _precision(fields: Fields) -> Precision | Unpredicted:
+    named = fields.one_of("precision", (*PRECISIONS, *UNPREDICTED))
+    return next(known for known in (*PRECISIONS, *UNPREDICTED) if known == named)

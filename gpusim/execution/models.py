@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from gpusim.errors import InputError
 from gpusim.gc_pause import gc_paused
-from gpusim.models.loading import load_model
+from gpusim.models.loading import Model, load_model, open_model
 from gpusim.models.policy import Policy
 from gpusim.prediction.timing import Simulate
 from gpusim.sim.simulate import simulate
@@ -56,12 +56,13 @@ class ModelWorkload:
         Raises:
             SpecError: no such model, or an invalid file.
         """
-        return load_model(self.model).content.decoding is not None
+        model = open_model(self.model)
+        return isinstance(model, Model) and model.content.decoding is not None
 
     @gc_paused()  # the garbage of a model takes 60 MB, and searching for it a tenth of its time
     def predict(self, system: System, simulate: Simulate = simulate, *_of_operators: object) -> ModelResult:
-        model = load_model(self.model)
-        if model.content.decoding:
+        model = open_model(self.model)
+        if isinstance(model, Model) and model.content.decoding:
             self.refuse_several_gpus()
             return predict_translation(system, model, self.sizes, self.policy, self.options, simulate)
         group, graph = self._group(system), model.graph(self.sizes)
@@ -74,8 +75,8 @@ class ModelWorkload:
         Raises:
             InputError: what cannot be predicted.
         """
-        model = load_model(self.model)
-        if model.content.decoding:
+        model = open_model(self.model)
+        if isinstance(model, Model) and model.content.decoding:
             self.refuse_several_gpus()
             return translation_footprint(system, model, self.sizes, self.policy)
         group = self._group(system)

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, Pos
 from gpusim.execution.models import ModelWorkload
 from gpusim.files.checked_document import Part
 from gpusim.models.containers import known_container, version_in
-from gpusim.models.loading import load_model
+from gpusim.models.loading import open_model
 from gpusim.models.policy import (
     LOWERED,
     PRECISIONS,
@@ -52,6 +52,7 @@ class Script(Part):
     )
     adds_gradients: bool = Field(default=False, description="never clears gradients, to which each pass adds its own")
     waits: bool = Field(default=False, description="for the end of each step")
+    scales_loss: bool = Field(default=True, description="in FP16, and unscales gradients before the update")
 
 
 class ModelRun(Part):
@@ -87,6 +88,7 @@ class ModelRun(Part):
             fusion=self.fusion,
             attention=self.attention,
             fused_optimizer=self.precision in self.script.fused_optimizer,
+            scaled_loss=self.script.scales_loss,
             accumulates=self.passes > 1 or self.script.adds_gradients,
         )
 
@@ -123,4 +125,4 @@ class ModelRun(Part):
         if self.script.items_of_update and "batch" not in self.sizes:
             raise ValueError("items_of_update: says nothing without the batch; state it in sizes")
         _ = self.policy
-        _ = load_model(self.model).graph(self.sizes)
+        _ = open_model(self.model).graph(self.sizes)

@@ -44,7 +44,8 @@ class Arithmetic:
     @property
     def scales_loss(self) -> bool:
         """Gradients are scaled so that small ones survive in FP16."""
-        return self.policy.mode == "train" and self.policy.precision in ("amp-fp16", "fp16")
+        policy = self.policy
+        return policy.scaled_loss and policy.mode == "train" and policy.precision in ("amp-fp16", "fp16")
 
     def cast_to(self, operation: str) -> Dtype | None:
         """The type to which the framework casts the inputs of an operation; None: they stay as they are.
@@ -62,16 +63,34 @@ class Arithmetic:
         """
         return self._of(operation)[1]
 
+    def path_of(self, operation: str, held: Dtype) -> Dtype:
+        """The type in which an operation multiplies tensors of a type, whatever autocast does to others.
+
+        Raises:
+            PolicyError: the framework refuses the precision on the GPU.
+        """
+        if held is not Dtype.FP32:
+            return held
+        if self.policy.precision in ("fp32", "tf32"):
+            return self.path(operation)
+        key = f"{operation} of fp32"
+        if key not in self._known:
+            self._known[key] = self._resolved(operation, held, {})
+        return self._known[key][1]
+
     def _of(self, operation: str) -> tuple[Dtype | None, Dtype]:
         if operation not in self._known:
             self._known[operation] = self._resolved(operation)
         return self._known[operation]
 
-    def _resolved(self, operation: str) -> tuple[Dtype | None, Dtype]:
+    def _resolved(
+        self, operation: str, held: Dtype | None = None, settings: Mapping[str, str] | None = None
+    ) -> tuple[Dtype | None, Dtype]:
         policy = self.policy
-        if policy.precision == "int8" and operation in _QUANTISED:
+        if held is None and policy.precision == "int8" and operation in _QUANTISED:
             return Dtype.INT8, Dtype.INT8
-        called = FrameworkOperation(policy.framework, policy.version, operation, self.held_in.value, _settings(policy))
+        held, settings = held or self.held_in, _settings(policy) if settings is None else settings
+        called = FrameworkOperation(policy.framework, policy.version, operation, held.value, settings)
         mode = resolve(called, self.gpu)
         if mode.path is None:
             raise PolicyError(f"{policy.precision} on {self.gpu.name}: {mode.conflicts[0].says}")

@@ -64,15 +64,25 @@ def shipped_models() -> dict[str, Path]:
     return {path.stem: path for path in sorted((shipped_folder("experiments") / "models").glob("*.yaml"))}
 
 
-def load_model(name_or_path: str) -> Model | CapturedModel:
-    """A model by the name of a shipped one, or from a YAML file.
+def open_model(name_or_path: str) -> Model | CapturedModel:
+    """A model by the name of a shipped one, from a YAML file of layers, or from the file of a captured model.
+
+    Raises:
+        SpecError: no such model, or an invalid file.
+    """
+    path = find_shipped(name_or_path, shipped_models(), "model")
+    return load_captured(path) if is_captured(path) else load_model(name_or_path)
+
+
+def load_model(name_or_path: str) -> Model:
+    """A model of layers, by the name of a shipped one or from a YAML file.
 
     Raises:
         SpecError: no such model, or an invalid file.
     """
     path = find_shipped(name_or_path, shipped_models(), "model")
     if is_captured(path):
-        return load_captured(path)
+        raise SpecError(f"{path}: a captured model, whose layers are not written as data; give one of layers")
     file = load_document(path)
     data = cast(dict[str, Any], file.data)
     if "extends" not in data:

@@ -75,6 +75,8 @@ class Policy:
     """One kernel updates many parameters; else each parameter has kernels of its own."""
     checkpointing: bool = False
     """Repeated blocks keep only their inputs, and run forward once more in the backward pass."""
+    scaled_loss: bool = True
+    """Training in FP16 scales the loss, and unscales gradients before the update."""
     accumulates: bool = False
     """Gradients of weights are added to those of earlier micro-batches."""
 

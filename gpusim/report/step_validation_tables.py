@@ -14,6 +14,8 @@ from gpusim.report.text_table import TextTable
 def step_validation_tables(report: Mapping[str, Any], *, more: bool) -> list[TextTable]:
     """Errors by GPU, model, mode and precision, and by kind of run; ``more`` for every row."""
     tables = [_error_table(report), _kind_table(report)]
+    tables += [_group_table(report)] if any(report["groups"].values()) else []
+    tables += [_layout_table(report)] if report["layouts"] else []
     tables += [_speedup_table(report)] if report["speedups"] else []
     tables += [_scaling_table(report), _scaling_errors_table(report)] if report["scaling"] else []
     tables += [_row_table(report)] if more else []
@@ -21,12 +23,40 @@ def step_validation_tables(report: Mapping[str, Any], *, more: bool) -> list[Tex
     return [*tables, reasons_table("Skipped rows", skipped.items())] if skipped else tables
 
 
+MOST_MODELS = 40
+"""Models of a table that each get a line."""
+LEAST_ROWS = 5
+"""Rows of a group that gets a line of its own."""
+
+
 def _error_table(report: Mapping[str, Any]) -> TextTable:
     named = [((PurePath(one["file"]).stem, one["gpu"], one["op"], one["dtype"]), one) for one in report["tables"]]
+    if len(named) > MOST_MODELS:
+        named = []
     rows = (*named, (ALL, report["overall"]))
     body = tuple((*place, *_metrics(one)) for place, one in rows)
     headings = ("table", "GPU", "model", "precision", *COUNTED, *ERRORS)
     return TextTable("Predicted against measured throughput or time", headings, body)
+
+
+def _group_table(report: Mapping[str, Any]) -> TextTable:
+    body = tuple(
+        (name, group, str(one["rows"]), *error_cells(one))
+        for name, groups in report["groups"].items()
+        for group, one in groups.items()
+        if one["rows"] >= LEAST_ROWS
+    )
+    return TextTable(f"By property, groups of {LEAST_ROWS} rows and more", ("of", "group", ">rows", *ERRORS), body)
+
+
+def _layout_table(report: Mapping[str, Any]) -> TextTable:
+    found = [abs(one["error_pct"]) for one in report["layouts"]]
+    title = f"Throughput of NHWC over NCHW: median error {median(found):.1f} % of {len(found)} pairs; the worst"
+    worst = sorted(report["layouts"], key=lambda one: -abs(one["error_pct"]))[:LEAST_ROWS]
+    body = tuple(
+        (one["model"], f"{one['measured']:.2f}", f"{one['predicted']:.2f}", f"{one['error_pct']:+.1f}") for one in worst
+    )
+    return TextTable(title, ("model", ">measured", ">predicted", ">error %"), body)
 
 
 def _kind_table(report: Mapping[str, Any]) -> TextTable:

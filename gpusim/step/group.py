@@ -11,6 +11,7 @@ from gpusim.collectives.node import Node
 from gpusim.collectives.timing import time_collective
 from gpusim.errors import InputError
 from gpusim.hardware.gpu import Gpu
+from gpusim.models.aten.program import Program
 from gpusim.models.graph import Graph
 from gpusim.models.passes.step import tasks_of
 from gpusim.models.policy import Mode, Policy, PolicyError
@@ -61,7 +62,7 @@ class GpuGroup:
             fullest_pass(uneven, self.replicas) if waits else 1.0,
         )
 
-    def tasks(self, graph: Graph, policy: Policy, options: StepOptions = StepOptions()) -> Sequence[Task]:
+    def tasks(self, graph: Graph | Program, policy: Policy, options: StepOptions = StepOptions()) -> Sequence[Task]:
         """What one of the GPUs launches in a step, data or tensor parallel.
 
         Args:
@@ -73,6 +74,8 @@ class GpuGroup:
         if self.gpus == 1:
             return tasks_of(graph, policy, self.gpu)
         if self.parallel == "tensor":
+            if isinstance(graph, Program):
+                raise PolicyError(f"tensor: {graph.name} is a captured model, which runs data parallel alone")
             if policy.checkpointing:
                 raise PolicyError("tensor: not with checkpointing, whose second forward pass is not split")
             split = tensor_parallel(graph, self.gpus)

@@ -186,7 +186,7 @@ def predict_model(
         tasks = _tasks(system, graph, policy, options, group)
         kept = [task for task in tasks if task.phase not in without]
         step = predict_step(system, kept, options, simulate, group.peers(policy.mode, graph.uneven) if group else None)
-        peak_bytes = needed_bytes(graph, policy, tasks)
+        peak_bytes = needed_bytes(graph, policy, system.gpu, tasks)
         if step.is_host_bound and group is None and not options.graphs:
             as_graph_us = predict_step(system, kept, replace(options, graphs=True, limits=False), simulate).step_us
         if policy.fusion != "none":
@@ -211,7 +211,11 @@ def predict_model(
 
 
 def model_footprint(
-    system: System, graph: Graph | Program, policy: Policy, options: StepOptions = StepOptions(), group: GpuGroup | None = None
+    system: System,
+    graph: Graph | Program,
+    policy: Policy,
+    options: StepOptions = StepOptions(),
+    group: GpuGroup | None = None,
 ) -> Footprint:
     """The memory that :func:`predict_model` states, without a prediction.
 
@@ -221,7 +225,7 @@ def model_footprint(
     if group and group.parallel == "pipeline":
         found = _stages(system, graph, policy, group)
         return Footprint(system.gpu, pipeline_memory_bytes(found, options.accumulation))
-    return Footprint(system.gpu, needed_bytes(graph, policy, _tasks(system, graph, policy, options, group)))
+    return Footprint(system.gpu, needed_bytes(graph, policy, system.gpu, _tasks(system, graph, policy, options, group)))
 
 
 def _tasks(
@@ -231,7 +235,9 @@ def _tasks(
     return group.tasks(graph, policy, options) if group else tasks_of(graph, policy, system.gpu)
 
 
-def _moved_bytes(system: System, graph: Graph | Program, policy: Policy, options: StepOptions, without: Sequence[str]) -> float:
+def _moved_bytes(
+    system: System, graph: Graph | Program, policy: Policy, options: StepOptions, without: Sequence[str]
+) -> float:
     """What the kernels of a step read and write where one GPU holds the whole model [B]."""
     kept = [task for task in tasks_of(graph, policy, system.gpu) if task.phase not in without]
     return moved_bytes(kept, options.accumulation)
@@ -242,5 +248,5 @@ def _stages(system: System, graph: Graph | Program, policy: Policy, group: GpuGr
     if policy.mode != "train":
         raise PolicyError("pipeline: is for training; run inference on one GPU or tensor parallel")
     if isinstance(graph, Program):
-        raise PolicyError(f"{graph.name}: a captured model is run data parallel alone")
+        raise PolicyError(f"pipeline: {graph.name} is a captured model, which runs data parallel alone")
     return stages(graph, policy, system.gpu, group.gpus)

@@ -21,7 +21,7 @@ from gpusim.experiment.model_speedups import ModelSpeedups
 from gpusim.files.checked_document import shipped_folder
 from gpusim.files.outputs import file_hashes, sha256_of, write_json
 from gpusim.files.parquet import can_write_parquet
-from gpusim.models.loading import load_model
+from gpusim.models.loading import open_model
 from gpusim.specs import Spec
 from gpusim.version import MODEL_VERSION, __version__
 
@@ -92,7 +92,7 @@ def _spec_inputs(spec: Spec, overrides: Mapping[str, Any]) -> dict[str, Any]:
 
 def _model_inputs(name: str) -> dict[str, str]:
     """The files that describe a model, with their hashes."""
-    return {file.path.name: file.sha256 for file in load_model(name).files.values()}
+    return {file.path.name: file.sha256 for file in open_model(name).files.values()}
 
 
 def output_files(experiment: AnyExperiment) -> tuple[str, ...]:

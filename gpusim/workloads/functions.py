@@ -44,6 +44,13 @@ class Function:
     """Name in the framework's lists of operations whose operands autocast casts; empty: it is in none."""
     in_schema: bool = False
     """Whether it is an operator of the measured CSV schema."""
+    backward: str = ""
+    """Operator of ATen that computes the gradient; empty: its name with ``_backward``."""
+
+    @property
+    def aten_gradients(self) -> tuple[str, ...]:
+        """Operators of ATen that compute the gradient."""
+        return (self.backward or f"{self.torch[0]}_backward",) if self.torch and self.operands == 1 else ()
 
     @property
     def aten(self) -> tuple[str, ...]:
@@ -81,8 +88,19 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType({
         Function("where", ("mask",), ("mask",), operands=2),  # of a tensor and a mask: captures look at all operands
         Function("smooth_l1", ("sub",), ("mul",), operands=2, autocast="smooth_l1_loss"),
         # Of one operand.
-        Function("relu", {"max": 1}, {"max": 1}, "result", torch=("relu",), onnx=("Relu",), in_schema=True),
-        Function("relu6", _CLIPPED, ("mask", "mask"), torch=("relu6",), onnx=("Clip",)),  # whatever the two bounds
+        Function(
+            "relu",
+            {"max": 1},
+            {"max": 1},
+            "result",
+            torch=("relu",),
+            onnx=("Relu",),
+            in_schema=True,
+            backward="threshold_backward",
+        ),
+        Function(  # whatever the two bounds
+            "relu6", _CLIPPED, ("mask", "mask"), torch=("relu6",), onnx=("Clip",), backward="hardtanh_backward"
+        ),
         Function("leaky_relu", {"mul": 1, "max": 1}, ("leaky_relu",), torch=("leaky_relu",), onnx=("LeakyRelu",)),
         Function(
             "hardswish",
@@ -147,6 +165,10 @@ SCHEMA_FUNCTIONS: Mapping[str, Function] = MappingProxyType({
 _OTHERS: Mapping[str, Operations] = {
     # Moves: casts, transposes, fills, gathers, concatenations, slices.
     "copy": {},
+    # Functions without a layer.
+    "log": {"log": 1},
+    "power": {"log": 1, "mul": 1, "exp": 1},
+    "sine": {"mul": 7, "add": 7},  # reduction of the angle, and a polynomial [assumed]
     # Parts of kernels.
     "add_scaled": {"add": 1, "mul": 1},
     "mask": {"max": 1},
@@ -214,6 +236,7 @@ ROW_REDUCTIONS: Mapping[str, Mapping[str, int]] = MappingProxyType({
 COLUMN_REDUCTIONS: Mapping[str, Mapping[str, int]] = MappingProxyType({
     "sum": {"add": 1},
     "max": {"max": 1},
+    "norm": {"mul": 1, "add": 1},  # sum of squares
     "mean_variance": {"add": 2, "mul": 1},
     "norm_weight_gradients": {"add": 3, "mul": 2},
     "batch_norm_gradients": {"add": 3, "mul": 2},

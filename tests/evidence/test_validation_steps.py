@@ -68,7 +68,7 @@ def test_every_row_of_the_tables_stands_for_a_model_that_ships(end_to_end: Path)
     for name in ("neusight.csv", "nvidia_pytorch.csv"):
         rows = read_steps(end_to_end / name)
         assert {row.model for row in rows} <= MODELS.keys()
-        assert all(workload_of(row).sizes["batch"] for row in rows)
+        assert all(workload_of(row, MODELS[row.model]).sizes["batch"] for row in rows)
 
 
 def test_batches_of_several_lengths_take_the_mean_of_their_times(end_to_end: Path, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_batches_of_several_lengths_take_the_mean_of_their_times(end_to_end: Pat
     table = tmp_path / "one.csv"
     _ = table.write_text(f"{header}\n{row}\n", encoding="utf-8")
     (read,) = read_steps(table)
-    cases = workloads_of(read)
+    cases = workloads_of(read, MODELS[read.model])
     assert [case.sizes["seq_len"] for _, case in cases] == list(BINS_OF_512)
     assert sum(share for share, _ in cases) == pytest.approx(1)
     (scored,) = validate_steps([table], Service(1)).scored
@@ -90,17 +90,22 @@ def test_batches_of_several_lengths_take_the_mean_of_their_times(end_to_end: Pat
 
 def test_a_script_that_accumulates_up_to_a_number_of_items_updates_less_often_on_fewer_gpus(end_to_end: Path) -> None:
     rows = [row for row in read_steps(end_to_end / "nvidia_pytorch.csv") if row.model == "gnmt-v2"]
-    trained = {(row.gpus, workload_of(row).options.accumulation) for row in rows if row.mode == "train"}
+    trained = {
+        (row.gpus, workload_of(row, MODELS[row.model]).options.accumulation) for row in rows if row.mode == "train"
+    }
     assert trained == {(1, 8), (4, 2), (8, 1)}
-    assert all(workload_of(row).options.accumulation == 1 for row in rows if row.mode == "inference")
+    assert all(workload_of(row, MODELS[row.model]).options.accumulation == 1 for row in rows if row.mode == "inference")
 
 
 def test_translations_are_searched_with_the_beams_of_their_rows(end_to_end: Path) -> None:
     rows = [row for row in read_steps(end_to_end / "nvidia_pytorch.csv") if row.mode == "inference"]
-    cases = {(case.model, case.sizes.get("beam")) for case in map(workload_of, rows) if "beam" in case.sizes}
+    found = (workload_of(row, MODELS[row.model]) for row in rows)
+    cases = {(case.model, case.sizes.get("beam")) for case in found if "beam" in case.sizes}
     assert cases == {("gnmt_v2_greedy", 1), ("gnmt_v2_beam_search", 2), ("gnmt_v2_beam_search", 5)}
     assert all(
-        workload_of(row).policy.precision != "amp-fp16" for row in rows if row.model in ("gnmt-v2", "transformer-big")
+        workload_of(row, MODELS[row.model]).policy.precision != "amp-fp16"
+        for row in rows
+        if row.model in ("gnmt-v2", "transformer-big")
     )
 
 
@@ -111,7 +116,7 @@ def test_no_host_is_fitted_to_times_between_events(end_to_end: Path) -> None:
 def test_neusights_loop_classifies_sequences_adds_gradients_and_fuses_the_attention_that_the_compiler_finds(
     end_to_end: Path,
 ) -> None:
-    cases = [(row, workload_of(row)) for row in read_steps(end_to_end / "neusight.csv")]
+    cases = [(row, workload_of(row, MODELS[row.model])) for row in read_steps(end_to_end / "neusight.csv")]
     assert {case.policy.accumulates for row, case in cases if row.mode == "train"} == {True}
     assert all(case.options.synchronised and case.options.accumulation == 1 for _, case in cases)
     inferred = {row.model: case for row, case in cases if row.mode == "inference"}

@@ -23,7 +23,7 @@ from gpusim.execution.sweep import predict_one
 from gpusim.files.outputs import write_csv
 from gpusim.models.policy import Policy
 from gpusim.specs import load_spec
-from gpusim.studies.validation.end_to_end import WHOLE_MODELS, validate_steps, workload_of
+from gpusim.studies.validation.end_to_end import MODELS, WHOLE_MODELS, validate_steps, workload_of
 from gpusim.studies.validation.kinds import kind_of
 from gpusim.studies.validation.session import OPERATORS
 
@@ -401,7 +401,7 @@ def _steps(tmp_path: Path, *rows: dict[str, str]) -> Path:
 )
 def test_a_row_says_how_gpus_share_the_work(tmp_path: Path, stated: dict[str, str], parallel: str, passes: int) -> None:
     (row,) = read_steps(_steps(tmp_path, STEP | stated))
-    workload = workload_of(row)
+    workload = workload_of(row, MODELS[row.model])
     assert (row.batch, row.mode, workload.gpus) == (96, "train", 4)
     assert (workload.parallel, workload.options.accumulation) == (parallel, passes)
 
@@ -409,7 +409,7 @@ def test_a_row_says_how_gpus_share_the_work(tmp_path: Path, stated: dict[str, st
 def test_a_row_says_how_its_framework_ran(tmp_path: Path) -> None:
     stated = {"layout": "nhwc", "attention": "fused", "torch": "2.1.0+cu121", "cuda": "12.1", "compiled": "yes"}
     plain, chosen = read_steps(_steps(tmp_path, STEP, STEP | stated))
-    before, after = workload_of(plain).policy, workload_of(chosen).policy
+    before, after = (workload_of(one, MODELS[one.model]).policy for one in (plain, chosen))
     assert (before.version, before.layout, before.attention, before.fusion) == ("1.13", "nchw", None, "none")
     assert (after.version, after.layout, after.attention, after.fusion) == ("2.1", "nhwc", "fused", "elementwise")
     assert (plain.cuda, chosen.cuda) == (None, 12)

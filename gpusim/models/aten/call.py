@@ -56,8 +56,10 @@ class TensorView:
 
     @cached_property
     def distinct(self) -> int:
-        """Elements that lie in different places."""
-        return math.prod(size for size, stride in zip(self.shape, self.strides, strict=True) if stride)
+        """Elements that lie in different places; windows that overlap share theirs."""
+        sizes = [(size, stride) for size, stride in zip(self.shape, self.strides, strict=True) if stride]
+        span = 1 + sum((size - 1) * stride for size, stride in sizes)
+        return min(math.prod(size for size, _ in sizes), span) if self.elements else 0
 
     @property
     def size_bytes(self) -> float:

@@ -1,8 +1,9 @@
 """Files of captured models: calls with shapes as expressions of named sizes.
 
-A file is YAML in the syntax of JSON, which is read a hundred times as fast. ``traces`` has an object for each variant: ``tensors`` lists distinct tensors as ``[storage, type,
-shape, strides]``, ``calls`` has a line for each call, ``[name, layer, operands, results, arguments, freed storages]``
-with tensors by their place in that list, and ``backward`` is the place of the first call of the backward pass.
+A file is YAML in the syntax of JSON, which is read a hundred times as fast. ``traces`` has an object for each variant:
+``tensors`` lists distinct tensors as ``[storage, type, shape, strides]``, ``calls`` has a line for each call, ``[name,
+layer, operands, results, arguments, freed storages]`` with tensors by their place in that list, and ``backward`` is the
+place of the first call of the backward pass.
 """
 
 from __future__ import annotations
@@ -172,8 +173,9 @@ def load_captured(path: Path) -> CapturedModel:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
+        where = f"{where}: " if where else ""
         raise SpecError(
-            f"{path}: no captured model: {where + ': ' if where else ''}{excerpt(first['msg'])}; write it with gpusim capture"
+            f"{path}: no captured model: {where}{excerpt(first['msg'])}; write it with gpusim capture"
         ) from None
     _check_places(path, content)
     return CapturedModel(path.name.partition(".")[0], CapturedFile(path, hashlib.sha256(raw).hexdigest()), content)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from gpusim.models.aten.call import Call, Operand, TensorView, Trace
@@ -149,39 +149,3 @@ def multiply_adds(call: Call) -> int:
             matrices = sum(one.elements for one in weights if one is not None and len(one.shape) > 1)
             return matrices * math.prod(given.shape[:-1])
     return 0
-
-
-def peak_bytes(trace: Trace, resident_bytes: float, block_bytes: int = 512) -> float:
-    """Largest sum of the storages that are live at once, each rounded up to a block of the allocator [B].
-
-    Args:
-        resident_bytes: what is there all along, and no call of the trace makes.
-        block_bytes: the caching allocator's smallest block (c10/cuda/CUDACachingAllocator.cpp: ``kMinBlockSize``).
-    """
-    made: set[int] = set()
-    live = peak = resident_bytes
-    seen: set[int] = set()
-    for call, freed in zip(trace.calls, trace.freed, strict=True):
-        for storage in _new(call, seen):
-            size = _rounded(trace.storage_bytes.get(storage, 0), block_bytes)
-            if storage in {one.storage for one in call.returned}:
-                made.add(storage)
-                live += size
-        peak = max(peak, live)
-        for storage in freed:
-            if storage in made:
-                made.discard(storage)
-                live -= _rounded(trace.storage_bytes.get(storage, 0), block_bytes)
-    return peak
-
-
-def _new(call: Call, seen: set[int]) -> Iterator[int]:
-    """Storages that a call is the first to name."""
-    for one in (*call.tensors, *call.returned):
-        if one.storage not in seen:
-            seen.add(one.storage)
-            yield one.storage
-
-
-def _rounded(size_bytes: float, block_bytes: int) -> float:
-    return math.ceil(size_bytes / block_bytes) * block_bytes

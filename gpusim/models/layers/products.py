@@ -59,7 +59,7 @@ class Linear(Layer):
         held = tape.arithmetic.result_of_int8 if x.dtype is Dtype.INT8 else x.dtype
         result = tape.new((*x.shape[:-1], n), held, x, weight)
         operands = [x, weight, *biases]
-        fused = bool(biases) and _fuses_bias(tape.arithmetic.policy.version, len(x.shape))
+        fused = bool(biases) and fuses_bias(tape.arithmetic.policy.version, len(x.shape))
         taken = operands if fused else operands[:2]
         forward, back = ("nn", "tn") if self.by_inputs else ("tn", "nn")
         tape.launch("linear", gemm(tape, operation, (1, m, n, k), forward, bias=fused), taken, [result])
@@ -83,7 +83,7 @@ class Linear(Layer):
         return tape.record(result, operands, backward)
 
 
-def _fuses_bias(version: str, dims: int) -> bool:
+def fuses_bias(version: str, dims: int) -> bool:
     """Whether a PyTorch adds the bias of a linear layer in the product's epilogue."""
     since = {2: Version("0"), 3: _FUSES_BIAS_OF_3D}.get(dims, _FUSES_BIAS_OF_ANY)
     return Version(version) >= since

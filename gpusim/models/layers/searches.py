@@ -19,7 +19,7 @@ KERNELS_OF_NONZERO = 3
 """Kernels that find the places of a mask: count, sum of counts, select (CUB device select, aten Nonzero.cu)."""
 BITS_OF_A_DIGIT = 2
 """aten SortingRadixSelect.cuh; since PyTorch 1.12 several CTAs share a row, with 8 bits (pull 71081)."""
-_LARGE_DIGITS, BITS_OF_A_LARGE_DIGIT = Version("1.12"), 8
+LARGE_DIGITS_SINCE, BITS_OF_A_LARGE_DIGIT = Version("1.12"), 8
 PASSES_TO_GATHER = 2
 """What is above the last element kept, and what equals it (aten TensorTopK.cu)."""
 
@@ -50,7 +50,7 @@ class TopK(Layer):
         rows_of = math.prod(outer)
         result = tape.new((*outer, self.kept), value.dtype)
         places = tape.new((*outer, self.kept), INDEX)
-        large = Version(tape.arithmetic.policy.version) >= _LARGE_DIGITS
+        large = Version(tape.arithmetic.policy.version) >= LARGE_DIGITS_SINCE
         passes = value.dtype.bits // (BITS_OF_A_LARGE_DIGIT if large else BITS_OF_A_DIGIT) + PASSES_TO_GATHER
         read = Access(value.elements * passes, value.dtype, distinct=value.elements)
         written = (result.touched(), places.touched())

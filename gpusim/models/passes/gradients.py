@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from packaging.version import Version
 
+from gpusim.models.aten.updates import FUSED_ELEMENTS
 from gpusim.models.policy import Clipping, Policy
 from gpusim.models.tape import Tape
 from gpusim.models.task import Task
@@ -14,8 +15,6 @@ from gpusim.models.value import Value
 from gpusim.numbers.formats import Dtype
 from gpusim.workloads.memory_bound import Pointwise, RowReduction
 
-FUSED_ELEMENTS = 320 * 65536
-"""Most elements of one multi-tensor launch: 320 blocks of chunks of 65,536 (apex, csrc/multi_tensor_apply.cuh)."""
 _FREED_SINCE = Version("2.0")
 """PyTorch whose zero_grad frees gradients; before, it filled them with zeros (release notes)."""
 _CLAMPED_SINCE = Version("1.10")

@@ -6,7 +6,8 @@ from gpusim.hardware.gpu import Gpu
 from gpusim.models.arithmetic import Arithmetic
 from gpusim.models.aten.call import DTYPES, Trace
 from gpusim.models.aten.launches import launched
-from gpusim.models.aten.program import Program, peak_bytes
+from gpusim.models.aten.memory import context_bytes, peak_bytes
+from gpusim.models.aten.program import Program
 from gpusim.models.passes import gradients, optimizer
 from gpusim.models.passes.fusion import fused
 from gpusim.models.policy import Policy, PolicyError
@@ -35,7 +36,9 @@ def program_tasks(program: Program, policy: Policy, gpu: Gpu) -> tuple[Task, ...
 
 def _refuse(program: Program, policy: Policy) -> None:
     if policy.checkpointing:
-        raise PolicyError(f"{program.name}: calls of a captured model are as they were recorded; use torch.utils.checkpoint")
+        raise PolicyError(
+            f"{program.name}: calls of a captured model are as they were recorded; use torch.utils.checkpoint"
+        )
     if policy.fusion == "engine":
         raise PolicyError(f"{program.name}: a captured model does not run as an engine; choose none or elementwise")
 
@@ -50,17 +53,19 @@ def _take_gradients(tape: Tape, program: Program, trace: Trace) -> None:
             tape.kept(weight, Value(-weight.number, gradient.tensor.name, gradient.shape, gradient.dtype))
 
 
-def program_memory_bytes(program: Program, policy: Policy) -> float:
-    """Device memory of a step at its peak: storages as they are made and freed, and the state of the optimizer [B].
+def program_memory_bytes(program: Program, policy: Policy, capacity_bytes: float) -> float:
+    """Device memory that a process needs for a step [B].
+
+    The context of the driver, storages as they are made and freed, and the state of the optimizer.
 
     Raises:
         PolicyError: it was not traced in this way.
     """
     trace = program.trace(policy)
-    resident = program.resident_bytes
+    resident = program.resident_bytes + context_bytes(policy.version)
     if policy.mode == "train":
         trained = sum(elements(one.shape) for one in program.parameters_by_name.values() if one.trained)
         resident += trained * optimizer.state_bytes_per_parameter(program.optimizer)
         if gradients.keeps_gradients(policy):
             resident += sum(one.size_bytes for one in trace.gradients.values())
-    return peak_bytes(trace, resident)
+    return peak_bytes(trace, resident, capacity_bytes)

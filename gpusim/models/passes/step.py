@@ -19,6 +19,7 @@ from gpusim.models.policy import Policy
 from gpusim.models.tape import Tape
 from gpusim.models.task import Task
 from gpusim.models.value import INDEX, Value
+from gpusim.units import GIB
 
 
 def tasks_of(graph: Graph | Program, policy: Policy, gpu: Gpu) -> tuple[Task, ...]:
@@ -47,13 +48,15 @@ def tasks_of(graph: Graph | Program, policy: Policy, gpu: Gpu) -> tuple[Task, ..
     return tasks if policy.fusion == "none" else fused(tasks)
 
 
-def needed_bytes(graph: Graph | Program, policy: Policy, tasks: Sequence[Task]) -> float:
+def needed_bytes(graph: Graph | Program, policy: Policy, gpu: Gpu, tasks: Sequence[Task]) -> float:
     """Device memory of a step at its peak [B].
 
     Args:
         tasks: of the step.
     """
-    return program_memory_bytes(graph, policy) if isinstance(graph, Program) else memory_bytes(tasks)
+    if isinstance(graph, Program):
+        return program_memory_bytes(graph, policy, gpu.dram.capacity_gb * GIB)
+    return memory_bytes(tasks)
 
 
 def _inputs(tape: Tape, graph: Graph) -> dict[str, Value]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpusim.errors import InputError
-from gpusim.evidence.end_to_end import KNOWN_BY, StepRow, read_steps
+from gpusim.evidence.end_to_end import KNOWN_BY, UNPREDICTED, StepRow, read_steps
 from gpusim.evidence.fields import rows_of
 from gpusim.execution.cases import Case
 from gpusim.execution.models import ModelWorkload
@@ -28,7 +28,7 @@ from gpusim.system import System
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class KnownModel:
     """A model of the tables by the shipped one that it is."""
 
     model: str
@@ -56,6 +56,8 @@ class _Known:
     """TorchInductor finds the pattern of its attention."""
 
 
+SUFFIXES = (".yaml", ".yaml.gz")
+"""Ends of the names of model files."""
 BINS_OF_512 = {64: 0.176, 128: 0.193, 192: 0.114, 256: 0.083, 320: 0.065, 384: 0.053, 448: 0.044, 512: 0.272}
 """Share of BERT's sequences of up to 512 tokens of Wikipedia, by bins of 64 tokens (graphcore/tutorials@e9dbe48
 blogs_code/packedBERT/histograms.py, which Krell et al., arXiv:2107.02027, evaluate): 279 tokens in the mean."""
@@ -63,17 +65,25 @@ TIMED = Script(waits=True, adds_gradients=True)
 """NeuSight's loop (neusight/Tracing/trace.py: measure_e2e) waits for each pass, and never clears gradients."""
 LOOPS = Script(fused_optimizer=(), waits=True)
 """Updates parameters one after the other, and waits for each step."""
-MODELS: Mapping[str, _Known] = {
-    "resnet50v1.5": _Known("resnet50", script=LOOPS),
-    "se-resnext101-32x4d": _Known("se_resnext101_32x4d", script=LOOPS),
-    "ssd300-r50": _Known("ssd300", script=LOOPS.model_copy(update={"postdivide_gradients": True})),
-    "maskrcnn-r50-fpn": _Known(
+TIMED_ALONE = Script(waits=True)
+"""A model by itself: each step is waited for."""
+SCRIPTS: Mapping[str, Script] = {
+    "timm": Script(fused_optimizer=(), waits=True, scales_loss=False),
+    "torchvision": Script(waits=True, scales_loss=False),
+}
+"""Scripts by the library that the column ``framework`` names. timm's benchmark.py waits for each step, and updates
+parameters one after the other, without a scale of the loss."""
+MODELS: Mapping[str, KnownModel] = {
+    "resnet50v1.5": KnownModel("resnet50", script=LOOPS),
+    "se-resnext101-32x4d": KnownModel("se_resnext101_32x4d", script=LOOPS),
+    "ssd300-r50": KnownModel("ssd300", script=LOOPS.model_copy(update={"postdivide_gradients": True})),
+    "maskrcnn-r50-fpn": KnownModel(
         "mask_rcnn",
         inference="mask_rcnn_inference",
         inference_layout="nchw",
         script=Script(channels_last=(*LOWERED, "tf32"), delay_allreduce=True, postdivide_gradients=True),
     ),
-    "transformer-big": _Known(
+    "transformer-big": KnownModel(
         "transformer_big",
         tokens_of_item=28,
         inference="transformer_big_beam_search",
@@ -81,7 +91,7 @@ MODELS: Mapping[str, _Known] = {
         halved=True,
         script=Script(postdivide_gradients=True),
     ),
-    "gnmt-v2": _Known(
+    "gnmt-v2": KnownModel(
         "gnmt_v2",
         inference="gnmt_v2_beam_search",
         greedy="gnmt_v2_greedy",
@@ -90,16 +100,16 @@ MODELS: Mapping[str, _Known] = {
             fused_optimizer=(), items_of_update=1024, allreduce_per_microbatch=True, postdivide_gradients=True
         ),
     ),
-    "bert-large-pretrain": _Known("bert_large_masked", fusion="elementwise", lengths={512: BINS_OF_512}),
-    "bert-large-squad": _Known(
+    "bert-large-pretrain": KnownModel("bert_large_masked", fusion="elementwise", lengths={512: BINS_OF_512}),
+    "bert-large-squad": KnownModel(
         "bert_large_squad", script=Script(fused_optimizer=("amp-fp16",), waits=True, postdivide_gradients=True)
     ),
-    "bert_large": _Known("bert_large", inference="bert_large_classification", script=TIMED),
-    "gpt2_large": _Known("gpt2_large", script=TIMED, matched=False),
-    "gpt3_27": _Known("gpt3_2.7b", script=TIMED, matched=False),
-    "gpt3_xl": _Known("gpt3_xl", script=TIMED, matched=False),
-    "opt_13": _Known("opt_1.3b", script=TIMED, matched=False),
-    "switchxl4": _Known("switch_xl4", (("capacity", 45),), script=TIMED, sizes_of_inference=(("busy", 2),)),
+    "bert_large": KnownModel("bert_large", inference="bert_large_classification", script=TIMED),
+    "gpt2_large": KnownModel("gpt2_large", script=TIMED, matched=False),
+    "gpt3_27": KnownModel("gpt3_2.7b", script=TIMED, matched=False),
+    "gpt3_xl": KnownModel("gpt3_xl", script=TIMED, matched=False),
+    "opt_13": KnownModel("opt_1.3b", script=TIMED, matched=False),
+    "switchxl4": KnownModel("switch_xl4", (("capacity", 45),), script=TIMED, sizes_of_inference=(("busy", 2),)),
 }
 """By the names that the tables give them. Of NVIDIA's BERT: pre-training runs in TorchScript, which fuses. Its loader
 (LDDL) puts sequences of like length together, in bins of 64 tokens, and pads a batch to its longest, nearly the end of
@@ -126,8 +136,12 @@ def validate_steps(
     service: Service = Service(),
     arch_path: Sequence[Path] = (),
     progress: Progress = no_progress,
+    model_path: Sequence[Path] = (),
 ) -> EndToEndReport:
     """Predict every row of tables of whole models.
+
+    Args:
+        model_path: folders of model files, for models that do not ship.
 
     Raises:
         MeasuredError: a file breaks the schema.
@@ -141,11 +155,11 @@ def validate_steps(
     for index, row in enumerate(rows):
         if row.gpu in unknown:
             reasons[index] = unknown[row.gpu]
-        elif row.model not in MODELS:
-            reasons[index] = f"model '{row.model}' is not known"
+        elif (found := model_of(row, model_path)) is None:
+            reasons[index] = f"model '{row.model}' is not known" + (", nor in --model-path" if model_path else "")
         else:
             try:
-                system, steps = _system_of(row, specs[row.gpu], arch_path), workloads_of(row)
+                system, steps = _system_of(row, specs[row.gpu], arch_path), workloads_of(row, found)
             except InputError as error:
                 reasons[index] = str(error)
                 continue
@@ -179,15 +193,30 @@ def _system_of(row: StepRow, spec: Spec, arch_path: Sequence[Path]) -> System:
     return system.with_values([("clock.max_mhz", row.clock_mhz)])
 
 
-def workloads_of(row: StepRow) -> list[tuple[float, ModelWorkload]]:
+def model_of(row: StepRow, model_path: Sequence[Path] = ()) -> KnownModel | None:
+    """The model of a row: one that ships, or a file of its name and image size, or of its name, in a folder."""
+    if row.model in MODELS:
+        return MODELS[row.model]
+    names = [f"{row.model}-{row.image_size}", row.model] if row.image_size else [row.model]
+    paths = (folder / f"{name}{suffix}" for folder in model_path for name in names for suffix in SUFFIXES)
+    path = next((path for path in paths if path.is_file()), None)
+    return KnownModel(str(path), script=SCRIPTS.get(row.library, TIMED_ALONE)) if path else None
+
+
+def workloads_of(row: StepRow, known: KnownModel) -> list[tuple[float, ModelWorkload]]:
     """The steps that a row is compared with, each with its share of the batches."""
-    lengths = MODELS[row.model].lengths.get(row.seq_len or 0, {row.seq_len: 1.0})
-    return [(share, workload_of(row, length)) for length, share in lengths.items()]
+    lengths = known.lengths.get(row.seq_len or 0, {row.seq_len: 1.0})
+    return [(share, workload_of(row, known, length)) for length, share in lengths.items()]
 
 
-def workload_of(row: StepRow, length: int | None = None) -> ModelWorkload:
-    """The step of batches of a length in tokens; None: of the length that the row states."""
-    known = MODELS[row.model]
+def workload_of(row: StepRow, known: KnownModel, length: int | None = None) -> ModelWorkload:
+    """The step of batches of a length in tokens; None: of the length that the row states.
+
+    Raises:
+        InputError: no model is predicted in the precision of the row.
+    """
+    if row.precision in UNPREDICTED:
+        raise InputError(f"precision '{row.precision}' is not predicted")
     beams = int(found[1]) if (found := BEAMS.search(row.notes)) else None
     infers = row.mode == "inference"
     fused = known.fusion == "elementwise" or row.compiled
@@ -202,20 +231,27 @@ def workload_of(row: StepRow, length: int | None = None) -> ModelWorkload:
         attention=row.attention or ("fused" if row.compiled and known.matched else None),
         layout=row.layout or (known.inference_layout if infers else None),
         version=row.torch,
-        script=known.script.model_copy(update={"container": row.framework}),
+        script=known.script.model_copy(update={"container": _container(row)}),
     )
     without = ("update",) if row.unit == STEP_TIMES else ()
     return replace(run.workload(row.gpu), without=without, parallel=row.parallel)
 
 
-def _model_of(known: _Known, beams: int | None, *, infers: bool) -> str:
+def _container(row: StepRow) -> str:
+    """The container that a row states; none where a library of models stands in its place."""
+    return "" if row.library in SCRIPTS and row.framework == row.library else row.framework
+
+
+def _model_of(known: KnownModel, beams: int | None, *, infers: bool) -> str:
     """The shipped model that a row ran."""
     if not infers:
         return known.model
     return (known.greedy if beams == 1 else "") or known.inference or known.model
 
 
-def _sizes_of(row: StepRow, known: _Known, beams: int | None, length: int | None, *, infers: bool) -> dict[str, int]:
+def _sizes_of(
+    row: StepRow, known: KnownModel, beams: int | None, length: int | None, *, infers: bool
+) -> dict[str, int]:
     """The sizes that a row states, and those that its model fixes."""
     tokens = known.tokens_of_inference if infers else known.tokens_of_item
     fixed = (known.sizes_of_inference if infers else ()) or known.sizes
@@ -225,13 +261,13 @@ def _sizes_of(row: StepRow, known: _Known, beams: int | None, length: int | None
 
 
 def _validated(paths: Sequence[Path], request: Request) -> Validated:
-    return Validated(validate_steps(paths, request.service, request.arch_path, request.progress))
+    return Validated(validate_steps(paths, request.service, request.arch_path, request.progress, request.model_path))
 
 
 WHOLE_MODELS = TableKind(
     "whole models",
     known_by=(KNOWN_BY,),
-    reads=frozenset({"--more"}),
+    reads=frozenset({"--model-path", "--more"}),
     validate=_validated,
     tables=lambda metrics, request: step_validation_tables(metrics, more=request.more),
 )

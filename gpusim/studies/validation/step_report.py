@@ -6,6 +6,7 @@ No row is dropped silently: one that cannot be predicted is counted as skipped, 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -90,6 +91,8 @@ class EndToEndReport:
             "tables": [self._table(key) for key in sorted(set(map(_table_of, rows)))],
             "overall": self._metrics(lambda _: True),
             "kinds": {name: self._metrics(chosen) for name, chosen in KINDS.items()},
+            "groups": {name: self._groups(of) for name, of in GROUPS.items()},
+            "layouts": layouts(self.scored),
             "speedups": speedups(self.scored),
             "scaling": (found := scaling(self.scored)),
             "scaling_errors": scaling_errors(found),
@@ -100,6 +103,17 @@ class EndToEndReport:
         file, gpu, model, mode, precision = key
         named = {"file": file, "gpu": gpu, "dtype": precision, "sparsity": "dense", "op": f"{model} {mode}"}
         return {**named, "sha256": self.sha256[file], **self._metrics(lambda row: _table_of(row) == key)}
+
+    def _groups(self, of: Callable[[ScoredStep], str]) -> dict[str, Any]:
+        """Errors of the rows that have a prediction, by a property; the largest group first."""
+        found: dict[str, list[ScoredStep]] = defaultdict(list)
+        for one in self.scored:
+            if name := of(one):
+                found[name].append(one)
+        return {
+            name: {"rows": len(rows), **errors([one.predicted for one in rows], [one.row.value for one in rows])}
+            for name, rows in sorted(found.items(), key=lambda pair: (-len(pair[1]), pair[0]))
+        }
 
     def _metrics(self, chosen: Callable[[StepRow], bool]) -> dict[str, Any]:
         scored = [one for one in self.scored if chosen(one.row)]
@@ -134,12 +148,56 @@ KINDS: Mapping[str, Callable[[StepRow], bool]] = {
 """Kinds of runs that errors are stated for; a run may be of several."""
 
 
+def family_of(model: str) -> str:
+    """The family of a network: its name up to the first number that is no version.
+
+    >>> family_of("resnetv2_50x1_bit"), family_of("vit_base_patch16_224"), family_of("RegNetY_032")
+    ('resnetv2', 'vit', 'regnety')
+    """
+    found = re.match(r"[a-z]+(?:v\d)?", model.lower())
+    return found[0] if found else model
+
+
+GROUPS: Mapping[str, Callable[[ScoredStep], str]] = {
+    "layout": lambda one: one.row.layout or "",
+    "PyTorch": lambda one: one.row.torch or "",
+    "limit": lambda one: "host" if one.result.step.is_host_bound else one.result.step.bottleneck,
+    "family": lambda one: family_of(one.row.model),
+}
+"""Properties by which errors are stated."""
+
+
+def layouts(scored: Sequence[ScoredStep]) -> list[dict[str, Any]]:
+    """Throughput of NHWC over that of NCHW of runs that are else alike, but for the batch: measured and predicted."""
+    found = []
+    by_run: dict[tuple[object, ...], dict[str, ScoredStep]] = defaultdict(dict)
+    for one in scored:
+        if one.row.layout:
+            by_run[tuple(getattr(one.row, name) for name in _OF_LAYOUTS)][one.row.layout] = one
+    for pair in by_run.values():
+        if len(pair) > 1:
+            new, old = pair["nhwc"], pair["nchw"]
+            measured, predicted = new.row.value / old.row.value, new.predicted / old.predicted
+            error = percent(predicted / measured - 1)
+            found.append({
+                "model": new.row.model,
+                "measured": rounded(measured),
+                "predicted": rounded(predicted),
+                "error_pct": error,
+            })  # fmt: skip
+    return found
+
+
+_OF_LAYOUTS = ("file", "gpu", "gpus", "model", "mode", "precision", "image_size", "torch", "compiled", "unit")
+
+
 def speedups(scored: Sequence[ScoredStep]) -> list[dict[str, Any]]:
     """Training on one A100 over training on one V100 of the same model, container and batch, measured and predicted."""
     found = []
-    for new in scored:
-        for old in scored:
-            if new.row.gpu.startswith("a100") and old.row.gpu.startswith("v100") and _alike(new.row, old.row):
+    older = [one for one in scored if one.row.gpu.startswith("v100")]
+    for new in (one for one in scored if one.row.gpu.startswith("a100")):
+        for old in older:
+            if _alike(new.row, old.row):
                 measured, predicted = new.row.value / old.row.value, new.predicted / old.predicted
                 ratio = ratio_of(old.result.timed, new.result.timed)
                 found.append({
@@ -167,9 +225,10 @@ def _alike(new: StepRow, old: StepRow) -> bool:
 def scaling(scored: Sequence[ScoredStep]) -> list[dict[str, Any]]:
     """Throughput of several GPUs over as many times that of one, measured and predicted."""
     found = []
-    for one in scored:
-        for many in scored:
-            if one.row.gpus == 1 < many.row.gpus and _of_one_gpu(one.row) == _of_one_gpu(many.row):
+    of_several = [many for many in scored if many.row.gpus > 1]
+    for one in (one for one in scored if one.row.gpus == 1):
+        for many in of_several:
+            if _of_one_gpu(one.row) == _of_one_gpu(many.row):
                 measured = many.row.value / one.row.value / many.row.gpus
                 predicted = many.predicted / one.predicted / many.row.gpus
                 found.append({
@@ -231,4 +290,10 @@ def explained(one: ScoredStep) -> dict[str, Any]:
         "clock_mhz": rounded(result.step.clock_mhz),
         "memory_gib": rounded(result.memory_gib),
         "input_bound": row.input_bound,
+        "layout": row.layout,
+        "torch": row.torch,
+        "family": family_of(row.model),
+        "host_pct": percent(result.step.host_fraction),
+        "bottleneck": result.step.bottleneck,
+        "fits": result.fits,
     }

@@ -28,6 +28,8 @@ class Request:
     """Folder to write rows, report and plots to."""
     by_stratum: bool = False
     """Whether errors by range of m and by memory or compute bound are printed."""
+    model_path: Sequence[Path] = ()
+    """Folders of model files, by the names that tables give models."""
     more: bool = False
     """Whether more statistics, and single rows, are printed."""
 

@@ -1,0 +1,110 @@
+"""Capture the networks that tables of whole models name, in the ways that their rows ran them.
+
+python -m benchmarks.zoo TABLE... -o FOLDER [--jobs N] [--only PATTERN]
+
+Writes a file for each network and image size (``NAME-SIZE.yaml.gz``), and skips those that are there. Networks are
+those of timm, or of torchvision where the table says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import fnmatch
+import gzip
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+
+from gpusim.capture.sources import source_of
+from gpusim.capture.tracing import captured
+from gpusim.errors import InputError
+from gpusim.models.aten.file import captured_text
+from gpusim.models.aten.program import Variant
+from gpusim.models.policy import MODES, Mode
+
+FUSED_SINCE = (2, 0)
+"""Version of PyTorch with scaled_dot_product_attention."""
+LIBRARIES = ("timm", "torchvision")
+TRACED = {"tf32": "fp32"}
+UNTRACED = frozenset({"fp64", "int8"})
+
+
+def wanted(tables: Sequence[Path], pattern: str) -> Mapping[tuple[str, str, int], set[Variant]]:
+    """Variants of each network, by library, name and image size."""
+    found: dict[tuple[str, str, int], set[Variant]] = defaultdict(set)
+    for table in tables:
+        with table.open(newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                library = row["framework"]
+                if (
+                    library not in LIBRARIES
+                    or row["precision"] in UNTRACED
+                    or not fnmatch.fnmatch(row["model"], pattern)
+                ):
+                    continue
+                key = library, row["model"], int(float(row["image_size"] or 224))
+                version = tuple(map(int, (row.get("torch") or "1.0").split(".")[:2]))
+                mode: Mode = "inference" if row["mode"] == MODES[1] else MODES[0]
+                precision = TRACED.get(row["precision"], row["precision"])
+                attention = "fused" if version >= FUSED_SINCE else "eager"
+                found[key].add(Variant(mode, precision, row.get("layout") or "nchw", attention))
+    return found
+
+
+def capture(library: str, name: str, size: int, variants: Sequence[Variant], out: Path) -> float:
+    """Capture a network; the seconds it took."""
+    torch.set_num_threads(1)
+    started = time.monotonic()
+    source = source_of(f"{library}:{name}", {"image_size": size})
+    content = captured(source, variants, optimizer="sgd_momentum", precision=variants[0].precision, symbols=("batch",))  # type: ignore[arg-type]
+    beside = out.with_suffix(".part")
+    beside.write_bytes(gzip.compress(captured_text(content).encode(), mtime=0))
+    beside.rename(out)
+    return time.monotonic() - started
+
+
+def _attempt(library: str, name: str, size: int, variants: Sequence[Variant], out: Path) -> tuple[str, str]:
+    try:
+        return f"{name}-{size}", f"{capture(library, name, size, variants, out):.1f} s"
+    except InputError as error:
+        return f"{name}-{size}", f"FAILED {error}"
+
+
+def _left(tables: Sequence[Path], folder: Path, pattern: str) -> Iterator[tuple[str, str, int, list[Variant], Path]]:
+    for (library, name, size), variants in sorted(wanted(tables, pattern).items()):
+        out = folder / f"{name}-{size}.yaml.gz"
+        if not out.exists():
+            yield library, name, size, sorted(variants, key=str), out
+
+
+def main() -> int:
+    """Capture all that is missing; the exit status is the number of networks that fail, at most 1."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", nargs="+", type=Path)
+    parser.add_argument("-o", dest="folder", type=Path, required=True)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--only", default="*", help="pattern of names")
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    left = list(_left(options.tables, options.folder, options.only))
+    failed = 0
+    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn"), max_tasks_per_child=40) as pool:
+        runs = [pool.submit(_attempt, *one) for one in left]
+        for at, run in enumerate(as_completed(runs), 1):
+            name, text = run.result()
+            failed += text.startswith("FAILED")
+            print(f"{at}/{len(left)} {name} {text}", flush=True)
+    print(f"{len(left) - failed} captured, {failed} failed", file=sys.stderr)
+    return min(failed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""Recurrent layers: LSTM and GRU cells, and whole layers as cuDNN computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gpusim.models.aten.access import reduction, spread, whole
+from gpusim.models.aten.call import Call, TensorView
+from gpusim.models.aten.lowering import Launches, NoModelError, lowers
+from gpusim.workloads.functions import Chain
+from gpusim.workloads.gemm import Gemm
+from gpusim.workloads.memory_bound import Access, Pointwise
+
+_LSTM: Chain = (*("sigmoid",) * 3, *("tanh",) * 2, *("mul",) * 3, *("add",) * 9)
+_LSTM_BACKWARD: Chain = (*("sigmoid_backward",) * 3, *("tanh_backward",) * 2, *("mul",) * 6, "add")
+_GRU: Chain = (*("sigmoid",) * 2, "tanh", *("mul",) * 3, *("add",) * 8)
+_GRU_BACKWARD: Chain = (*("sigmoid_backward",) * 2, "tanh_backward", *("mul",) * 6, *("add",) * 2)
+_GATES = {2: 4, 3: 3, 0: 1, 1: 1}
+"""Gates of a cell by cuDNN's mode: LSTM, GRU, or a function."""
+_LSTM_MODE = 2
+
+
+@lowers("_thnn_fused_lstm_cell", kind="lstm")
+def _lstm_cell(launches: Launches, call: Call) -> None:
+    """Gates of products that are there (aten/src/ATen/native/cuda/RNN.cu)."""
+    _cell(launches, call, _LSTM)
+
+
+@lowers("_thnn_fused_lstm_cell_backward_impl", kind="lstm_backward")
+def _lstm_cell_backward(launches: Launches, call: Call) -> None:
+    _cell(launches, call, _LSTM_BACKWARD)
+
+
+@lowers("_thnn_fused_gru_cell", kind="lstm")
+def _gru_cell(launches: Launches, call: Call) -> None:
+    _cell(launches, call, _GRU)
+
+
+@lowers("_thnn_fused_gru_cell_backward", kind="lstm_backward")
+def _gru_cell_backward(launches: Launches, call: Call) -> None:
+    _cell(launches, call, _GRU_BACKWARD)
+
+
+def _cell(launches: Launches, call: Call, functions: Chain) -> None:
+    elements = min(one.elements for one in call.returned)
+    reads = tuple(whole(one) if one.elements >= elements else spread(one, elements) for one in call.tensors)
+    operator = Pointwise(functions, elements, reads, tuple(map(whole, call.returned)))
+    launches.launch(operator, call.tensors, call.returned)
+
+
+@lowers("_cudnn_rnn", kind="lstm")
+def _rnn(launches: Launches, call: Call) -> None:
+    """For each layer and direction one product for all inputs, then a product and the gates for each place."""
+    layers = _Layers(launches, call, call.operand(0), _weights(call))
+    result = call.returned[0]
+    for features in layers.inputs():
+        layers.product(layers.places, layers.columns, features, "tn", result)
+        for _ in range(layers.length):
+            layers.product(layers.batch, layers.columns, layers.hidden, "tn", result)
+            layers.gates(_LSTM if layers.lstm else _GRU, 2 * layers.count + 1, layers.count + 2, result)
+
+
+@lowers("_cudnn_rnn_backward", kind="lstm_backward")
+def _rnn_backward(launches: Launches, call: Call) -> None:
+    """As forward, from the last place to the first; then the gradients of weights, of all places at once."""
+    weights = _weights(call)
+    layers = _Layers(launches, call, call.operand(0), weights)
+    result = call.returned[0]
+    for features in layers.inputs():
+        for _ in range(layers.length):
+            layers.gates(
+                _LSTM_BACKWARD if layers.lstm else _GRU_BACKWARD, 2 * layers.count + 1, layers.count + 1, result
+            )
+            layers.product(layers.batch, layers.hidden, layers.columns, "nn", result)
+        layers.product(layers.places, features, layers.columns, "nn", result)
+        for size in (features, layers.hidden):
+            layers.product(layers.columns, size, layers.places, "nt", result)
+    gates = launches.temporary((layers.places, layers.columns), result.dtype_name)
+    for bias in (one for one in weights if len(one.shape) == 1):
+        launches.launch(reduction("sum", gates, [bias], (0,)), [gates], [bias])
+
+
+def _weights(call: Call) -> Sequence[TensorView]:
+    lists = [one for one in call.operands if isinstance(one, tuple)]
+    if not lists:
+        raise NoModelError
+    return [one for one in lists[0] if one is not None]
+
+
+class _Layers:
+    """Sizes of the layers of a call, and their kernels."""
+
+    def __init__(self, launches: Launches, call: Call, x: TensorView, weights: Sequence[TensorView]) -> None:
+        arguments = call.arguments
+        self._launches, self._x, self._weights = launches, x, weights
+        self.hidden = int(arguments.get("hidden_size", 1))
+        self.lstm = arguments.get("mode", _LSTM_MODE) == _LSTM_MODE
+        self.count = _GATES[int(arguments.get("mode", _LSTM_MODE))]
+        self._layers, self._directions = int(arguments.get("num_layers", 1)), 2 if arguments.get("bidirectional") else 1
+        first = bool(arguments.get("batch_first"))
+        self.length, self.batch = (x.shape[1], x.shape[0]) if first else (x.shape[0], x.shape[1])
+        self._path = launches.arithmetic.path_of("lstm", x.dtype)
+
+    @property
+    def places(self) -> int:
+        return self.length * self.batch
+
+    @property
+    def columns(self) -> int:
+        """Values of all gates."""
+        return self.count * self.hidden
+
+    def inputs(self) -> Iterator[int]:
+        """Features that enter each layer and direction."""
+        for layer in range(self._layers):
+            for _ in range(self._directions):
+                yield self._x.shape[-1] if layer == 0 else self.hidden * self._directions
+
+    def product(self, m: int, n: int, k: int, layout: str, written: TensorView) -> None:
+        operator = Gemm(m, n, k, self._path, layout=layout, op="linear")
+        self._launches.launch(operator, [self._x, *self._weights], [written])
+
+    def gates(self, functions: Chain, read: int, written: int, result: TensorView) -> None:
+        elements = self.batch * self.hidden
+        accesses = [(Access(elements * count, result.dtype),) for count in (read, written)]
+        self._launches.launch(Pointwise(functions, elements, *accesses), [result], [result])

@@ -1,0 +1,107 @@
+"""Attention: one kernel where the version and the GPU have one, else products around a softmax."""
+
+from typing import Any
+
+import pytest
+from aten_calls import V100, call, tasks, tensor
+
+from gpusim.models.aten.call import Call, TensorView
+from gpusim.models.task import Task
+from gpusim.numbers.formats import Dtype
+from gpusim.workloads.attention import Attention
+from gpusim.workloads.gemm import Gemm
+from gpusim.workloads.memory_bound import Pointwise, RowReduction
+
+HEADS, LENGTH, FEATURES = 4, 128, 64
+
+
+def heads(dtype_name: str = "float16", held: int = HEADS, features: int = FEATURES) -> TensorView:
+    """Heads side by side, as a linear layer leaves them."""
+    row = held * features
+    return tensor((2, held, LENGTH, features), dtype_name, (LENGTH * row, features, row, 1))
+
+
+def attended(query: TensorView, key: TensorView, mask: TensorView | None = None, **arguments: Any) -> Call:
+    sums = tensor(query.shape[:-1])
+    result = heads(query.dtype_name, query.shape[1], query.shape[-1])
+    return call("attention", [query, key, key, mask], [result, sums], dropout=0.0, causal=False, **arguments)
+
+
+def kinds(launched: tuple[Task, ...]) -> list[str]:
+    return [type(task.operator).__name__ for task in launched]
+
+
+def test_one_kernel_takes_heads_as_they_lie() -> None:
+    (task,) = tasks(attended(heads(), heads()), precision="fp16")
+    assert task.operator == Attention(2, HEADS, LENGTH, LENGTH, FEATURES, Dtype.FP16)
+    assert task.call == "attention"
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "dtype_name", "fused"),
+    [
+        ("1.13", "a100-sxm4-80gb", "float16", False),
+        ("2.0", "a100-sxm4-80gb", "float16", True),
+        ("2.0", "a100-sxm4-80gb", "float32", True),
+        ("2.0", V100, "float16", True),
+        ("2.0", V100, "bfloat16", False),
+    ],
+)
+def test_versions_and_gpus_have_kernels(version: str, gpu: str, dtype_name: str, fused: bool) -> None:
+    launched = tasks(attended(heads(dtype_name), heads(dtype_name)), version=version, gpu=gpu)
+    assert (kinds(launched) == ["Attention"]) is fused
+
+
+def test_a_mask_has_a_fused_kernel_since_2_1() -> None:
+    mask = tensor((1, HEADS, LENGTH, LENGTH), "float16")
+    (task,) = tasks(attended(heads(), heads(), mask), version="2.1", precision="fp16")
+    assert isinstance(task.operator, Attention)
+    assert task.operator.mask
+    assert "Attention" not in kinds(tasks(attended(heads(), heads(), mask), version="2.0", precision="fp16"))
+
+
+def test_a_mask_whose_rows_begin_anywhere_is_padded() -> None:
+    mask = tensor((1, HEADS, LENGTH, LENGTH), "float16", (LENGTH * 129 * HEADS, LENGTH * 129, 129, 1))
+    fill, copy, _ = tasks(attended(heads(), heads(), mask), precision="fp16")
+    assert [one.operator.function for one in (fill, copy) if isinstance(one.operator, Pointwise)] == ["copy", "copy"]
+
+
+def test_heads_of_an_odd_size_have_no_memory_efficient_kernel() -> None:
+    query = heads("float32", features=50)
+    assert "Attention" not in kinds(tasks(attended(query, query)))
+
+
+def test_products_around_a_softmax_multiply_as_often() -> None:
+    launched = tasks(attended(heads(), heads()), version="1.13", precision="fp16")
+    flops = sum(one.operator.flops for one in launched if isinstance(one.operator, Gemm))
+    assert flops == Attention(2, HEADS, LENGTH, LENGTH, FEATURES, Dtype.FP16).flops
+    softmax = [one.operator for one in launched if isinstance(one.operator, RowReduction)]
+    assert [one.extents for one in softmax] == [(2 * HEADS * LENGTH, LENGTH)]
+
+
+def test_autocast_computes_a_softmax_that_is_spelled_out_in_fp32() -> None:
+    launched = tasks(attended(heads(), heads()), version="1.13", precision="amp-fp16")
+    (softmax,) = [one.operator for one in launched if isinstance(one.operator, RowReduction)]
+    assert softmax.dtype.value == "fp32"
+
+
+def test_heads_that_share_keys_are_repeated_for_products() -> None:
+    query, key = heads(), heads(held=1)
+    launched = tasks(attended(query, key), version="1.13", precision="fp16")
+    assert [one.call for one in launched].count("repeat") == 2
+    (task,) = tasks(attended(query, key), version="2.5", precision="fp16")
+    assert isinstance(task.operator, Attention)
+    assert task.operator.held_heads == 1
+
+
+def test_gradients_of_three_inputs_come_from_one_kernel() -> None:
+    query, sums = heads(), tensor((2, HEADS, LENGTH))
+    operands = [heads(), query, query, query, heads(), sums, None]
+    given = [heads(), heads(), heads(), tensor((0,), "float16")]
+    backward = call("attention_backward", operands, given, "backward", dropout=0.0, causal=True, of_mask=False)
+    (task,) = tasks(backward, precision="fp16")
+    assert task.operator == Attention(2, HEADS, LENGTH, LENGTH, FEATURES, Dtype.FP16, "attention_bwd", causal=True)
+    launched = tasks(backward, version="1.13", precision="fp16")
+    products = [one.operator for one in launched if isinstance(one.operator, Gemm)]
+    assert len(products) == 4
+    assert {one.layout for one in products} == {"tn", "nt", "nn"}

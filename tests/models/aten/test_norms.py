@@ -1,0 +1,93 @@
+"""Norms and softmax: rows, channels in either layout, and their gradients."""
+
+import pytest
+from aten_calls import call, channels_last, tasks, tensor
+
+from gpusim.models.aten.call import TensorView
+from gpusim.numbers.formats import Dtype
+from gpusim.workloads.memory_bound import Access, ColumnReduction, Pointwise, RowReduction
+
+
+def channel_values(count: int) -> list[TensorView]:
+    return [tensor((8,)) for _ in range(count)]
+
+
+def test_a_norm_of_rows_keeps_statistics() -> None:
+    x, rows = tensor((4, 32, 64)), tensor((4, 32, 1))
+    norm = call(
+        "native_layer_norm", [x, tensor((64,)), tensor((64,))], [tensor((4, 32, 64)), rows, rows], normalized_shape=[64]
+    )
+    (task,) = tasks(norm)
+    assert isinstance(task.operator, RowReduction)
+    assert task.operator.extents == (128, 64)
+    assert task.operator.reads[1] == Access(8192, Dtype.FP32, None, 64)
+    assert task.call == "layer_norm"
+
+
+def test_rows_that_lie_otherwise_are_copied_first() -> None:
+    """Channels of an image, moved to the end by a view."""
+    x, rows = tensor((2, 14, 14, 8), strides=(1568, 14, 1, 196)), tensor((2, 14, 14, 1))
+    norm = call("native_layer_norm", [x, None, None], [tensor((2, 14, 14, 8)), rows, rows], normalized_shape=[8])
+    copy, _ = tasks(norm)
+    assert isinstance(copy.operator, Pointwise)
+    assert copy.operator.reads[0].run == 1
+
+
+def test_gradients_of_a_norm_of_rows_are_two_kernels() -> None:
+    x, rows, weight = tensor((64, 64)), tensor((64, 1)), tensor((64,))
+    results = [tensor((64, 64)), tensor((64,)), tensor((64,))]
+    operands = [tensor((64, 64)), x, rows, rows, weight, weight]
+    first, second = tasks(call("native_layer_norm_backward", operands, results, "backward", normalized_shape=[64]))
+    assert isinstance(first.operator, RowReduction)
+    assert first.reads[-1] == weight.tensor
+    assert isinstance(second.operator, ColumnReduction)
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+def test_channels_are_normalised_by_statistics_of_the_batch(layout: str) -> None:
+    images = channels_last((2, 8, 7, 7)) if layout == "nhwc" else tensor((2, 8, 7, 7), "float16")
+    result = TensorView(-5, "float16", images.shape, images.strides)
+    operands = [images, *channel_values(4)]
+    norm = call("cudnn_batch_norm", operands, [result, *channel_values(2), tensor((0,), "uint8")], training=True)
+    statistics, normalised = tasks(norm, precision="amp-fp16")
+    run = None if layout == "nhwc" else 49
+    assert isinstance(statistics.operator, ColumnReduction)
+    assert statistics.operator.reads == (Access(784, Dtype.FP16, run),)
+    assert isinstance(normalised.operator, Pointwise)
+    assert [one.distinct for one in normalised.operator.reads] == [None, 8, 8, 16]
+    assert (statistics.call, normalised.call) == ("batch_norm", "")
+
+
+def test_channels_are_normalised_by_known_statistics_in_one_kernel() -> None:
+    images = tensor((2, 8, 7, 7))
+    norm = call("native_batch_norm", [images, *channel_values(4)], [tensor((2, 8, 7, 7))], training=False)
+    (task,) = tasks(norm, mode="inference")
+    assert isinstance(task.operator, Pointwise)
+    assert task.operator.function == "normalise"
+
+
+def test_the_gradient_of_a_norm_of_channels_sums_first() -> None:
+    images, gradient = tensor((2, 8, 7, 7)), tensor((2, 8, 7, 7))
+    operands = [images, gradient, *channel_values(5)]
+    results = [tensor((2, 8, 7, 7)), *channel_values(2)]
+    sums, given = tasks(call("cudnn_batch_norm_backward", operands, results, "backward"))
+    assert sums.reads == (gradient.tensor, images.tensor)
+    assert isinstance(given.operator, Pointwise)
+    assert given.operator.function == "normalise_backward"
+
+
+def test_groups_of_channels_are_rows() -> None:
+    images, rows = tensor((2, 8, 7, 7)), tensor((2, 4))
+    norm = call("native_group_norm", [images, *channel_values(2)], [tensor((2, 8, 7, 7)), rows, rows], group=4)
+    (task,) = tasks(norm)
+    assert isinstance(task.operator, RowReduction)
+    assert task.operator.extents == (8, 98)
+
+
+@pytest.mark.parametrize(("dim", "extents"), [(-1, (32, 64)), (0, (256, 8))])
+def test_softmax_is_of_rows_along_a_dimension(dim: int, extents: tuple[int, int]) -> None:
+    x = tensor((8, 4, 64))
+    (task,) = tasks(call("_softmax", [x], [tensor((8, 4, 64))], dim=dim, half_to_float=False))
+    assert isinstance(task.operator, RowReduction)
+    assert task.operator.extents == extents
+    assert task.call == "softmax"
