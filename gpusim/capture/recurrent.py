@@ -1,4 +1,4 @@
-"""Recurrent layers as one call each, as cuDNN has them; a build of PyTorch without a GPU would take them apart."""
+"""Recurrent layers as the calls of cuDNN's, for which PyTorch asks whether a GPU is there."""
 
 from __future__ import annotations
 
@@ -11,102 +11,97 @@ import torch
 
 from gpusim.capture.attention import ATTENTION
 
-_GATES: Mapping[str, int] = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
-_KEPT: Mapping[str, int] = {"lstm": 6, "gru": 5, "rnn_tanh": 1, "rnn_relu": 1}
-"""Values of a cell that the backward pass reads: gates, and states before and after them."""
+_MODES: Mapping[str, int] = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
+"""cuDNN's numbers of cells."""
+_KEPT = (1, 1, 6, 5)
+"""Values of a cell that the backward pass reads, by mode: gates, and states before and after them."""
 
 
 def _forward(
     input: torch.Tensor,  # noqa: A002 -- PyTorch's name
-    states: list[torch.Tensor],
-    parameters: list[torch.Tensor],
-    kind: str,
-    layers: int,
+    weight: list[torch.Tensor],
+    hx: torch.Tensor,
+    cx: torch.Tensor | None,
+    mode: int,
+    hidden_size: int,
+    num_layers: int,
     dropout: float,
     train: bool,
     bidirectional: bool,
-) -> tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     raise NotImplementedError  # fake tensors have nothing to compute with
 
 
 def _backward(
-    gradients: list[torch.Tensor],
     input: torch.Tensor,  # noqa: A002
-    states: list[torch.Tensor],
-    parameters: list[torch.Tensor],
+    weight: list[torch.Tensor],
+    hx: torch.Tensor,
+    cx: torch.Tensor | None,
     output: torch.Tensor,
+    grad_output: torch.Tensor | None,
+    grad_hy: torch.Tensor | None,
+    grad_cy: torch.Tensor | None,
     reserve: torch.Tensor,
-    kind: str,
-    layers: int,
+    mode: int,
+    hidden_size: int,
+    num_layers: int,
     dropout: float,
+    train: bool,
     bidirectional: bool,
-) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, list[torch.Tensor]]:
     raise NotImplementedError
 
 
-_rnn = torch.library.custom_op(f"{ATTENTION}::rnn", _forward, mutates_args=())
-_rnn_backward = torch.library.custom_op(f"{ATTENTION}::rnn_backward", _backward, mutates_args=())
+_rnn = torch.library.custom_op(f"{ATTENTION}::_cudnn_rnn", _forward, mutates_args=())
+_rnn_backward = torch.library.custom_op(f"{ATTENTION}::_cudnn_rnn_backward", _backward, mutates_args=())
 
 
 @_rnn.register_fake
-def _(input: Any, states: Any, parameters: Any, kind: str, layers: int, dropout: float, train: bool, bidirectional: bool) -> Any:  # noqa: A002, ARG001
+def _(input: Any, weight: Any, hx: Any, cx: Any, *options: Any) -> Any:  # noqa: A002, ARG001
+    mode, hidden, layers, _, train, bidirectional = options
     directions = 2 if bidirectional else 1
     *outer, _ = input.shape
-    hidden = states[0].shape[-1]
-    output = input.new_empty((*outer, directions * hidden))
-    cells = math.prod(outer) * hidden * layers * directions
-    reserve = input.new_empty((_KEPT[kind] * cells if train else 0,))
-    return output, [torch.empty_like(one) for one in states], reserve
+    kept = _KEPT[mode] * math.prod(outer) * hidden * layers * directions if train else 0
+    output = input.new_empty((*outer, directions * hx.shape[-1]))
+    return output, torch.empty_like(hx), input.new_empty((0,)) if cx is None else torch.empty_like(cx), input.new_empty((kept,))
 
 
 @_rnn_backward.register_fake
-def _(
-    gradients: Any, input: Any, states: Any, parameters: Any, output: Any, reserve: Any, kind: str, layers: int, dropout: float, bidirectional: bool  # noqa: A002, ARG001
-) -> Any:
+def _(input: Any, weight: Any, hx: Any, cx: Any, *rest: Any) -> Any:  # noqa: A002, ARG001
     like = torch.empty_like
-    return like(input), [like(one) for one in states], [like(one) for one in parameters]
+    return like(input), like(hx), input.new_empty((0,)) if cx is None else like(cx), [like(one) for one in weight]
 
 
 def _keep(ctx: Any, inputs: Any, output: Any) -> None:
-    given, states, parameters, ctx.kind, ctx.layers, ctx.dropout, _, ctx.bidirectional = inputs
-    ctx.count = len(states), len(parameters)
+    given, weight, hx, cx, *ctx.options = inputs
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(given, *states, *parameters, output[0], output[2])
+    ctx.save_for_backward(given, hx, cx, output[0], output[3], *weight)
 
 
-def _gradients(ctx: Any, of_output: Any, of_states: Any, _: Any) -> Any:
-    states, parameters = ctx.count
-    given, *others = ctx.saved_tensors
-    found = torch.ops.gpusim.rnn_backward(
-        [one for one in (of_output, *of_states) if one is not None],
-        given,
-        others[:states],
-        others[states : states + parameters],
-        *others[-2:],
-        ctx.kind,
-        ctx.layers,
-        ctx.dropout,
-        ctx.bidirectional,
+def _gradients(ctx: Any, of_output: Any, of_state: Any, of_cell: Any, _: Any) -> Any:
+    given, hx, cx, output, reserve, *weight = ctx.saved_tensors
+    of_given, of_hx, of_cx, of_weight = torch.ops.gpusim._cudnn_rnn_backward(  # noqa: SLF001
+        given, weight, hx, cx, output, of_output, of_state, None if cx is None else of_cell, reserve, *ctx.options
     )
-    return (*found, None, None, None, None, None)
+    return of_given, of_weight, of_hx, None if cx is None else of_cx, *[None] * len(ctx.options)
 
 
 _rnn.register_autograd(_gradients, setup_context=_keep)
 
 
-def _called(kind: str, given: Any, *arguments: Any) -> Any:
-    packed = isinstance(arguments[0], torch.Tensor) and kind == "lstm" or isinstance(arguments[1], torch.Tensor)
-    if packed:
+def _called(name: str, given: Any, *arguments: Any) -> Any:
+    if len(arguments) == 8 and isinstance(arguments[-1], bool) and not isinstance(arguments[1], list | tuple):
         raise NotImplementedError("packed sequences have lengths that are values; give padded ones")
-    states, parameters, _, layers, dropout, train, bidirectional, batch_first = arguments
-    states = list(states) if isinstance(states, list | tuple) else [states]
-    parameters = list(parameters)
+    states, weights, _, layers, dropout, train, bidirectional, batch_first = arguments
+    hx, cx = states if name == "lstm" else (states, None)
     if torch.is_autocast_enabled("cuda"):
         dtype = torch.get_autocast_dtype("cuda")
-        given, *rest = (one.to(dtype) for one in (given, *states, *parameters))
-        states, parameters = rest[: len(states)], rest[len(states) :]
+        given, hx, cx = (None if one is None else one.to(dtype) for one in (given, hx, cx))
+        weights = [one.to(dtype) for one in weights]
     given = (given.transpose(0, 1) if batch_first else given).contiguous()
-    output, last, _ = torch.ops.gpusim.rnn(given, states, parameters, kind, layers, dropout, train, bidirectional)
+    options = _MODES[name], weights[1].shape[1], layers, dropout, train, bidirectional
+    output, hy, cy, _ = torch.ops.gpusim._cudnn_rnn(given, list(weights), hx, cx, *options)  # noqa: SLF001
+    last = (hy, cy) if name == "lstm" else (hy,)
     return (output.transpose(0, 1) if batch_first else output, *last)
 
 
@@ -117,7 +112,8 @@ def _grid_sampled(given: Any, grid: Any, mode: int, padding: int, align_corners:
 
 
 OF_CUDNN: Mapping[tuple[Any, str], Callable[..., Any]] = {
-    **{(torch._VF, name): partial(_called, name) for name in _GATES},  # noqa: SLF001 -- torch.nn calls it
+    **{(torch._VF, name): partial(_called, name) for name in _MODES},  # noqa: SLF001 -- torch.nn calls it
     (torch, "grid_sampler"): _grid_sampled,
+    (torch.cuda, "get_device_capability"): lambda *_: (8, 0),
 }
-"""Functions for which PyTorch asks whether cuDNN is there."""
+"""Functions for which PyTorch asks a GPU."""

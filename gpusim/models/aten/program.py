@@ -143,8 +143,10 @@ def multiply_adds(call: Call) -> int:
         case "attention":
             query, key = call.operand(0), call.operand(1)
             return (query.elements + call.returned[0].elements) * key.shape[-2]
-        case "rnn":  # each matrix of weights, at every position of every sequence
-            given, weights = call.operand(0), call.operands[2]
+        case "_grouped_mm":
+            return call.operand(0).elements * call.returned[0].shape[-1]
+        case "_cudnn_rnn":  # each matrix of weights, at every position of every sequence
+            given, weights = call.operand(0), call.operands[1]
             assert isinstance(weights, tuple)
             matrices = sum(one.elements for one in weights if one is not None and len(one.shape) > 1)
             return matrices * math.prod(given.shape[:-1])
