@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from gpusim.capture.errors import line_of
 
 ATTENTION = "gpusim"
 """Namespace of the call."""
@@ -78,17 +82,40 @@ def _backward(ctx: Any, gradient: Any, _: Any) -> Any:
 _attention.register_autograd(_backward, setup_context=_keep)
 
 
-class Replaced(TorchFunctionMode):  # type: ignore[misc]  # PyTorch is not checked
-    """Calls other functions in place of some of PyTorch's, from a module's own code and within PyTorch's."""
+_ANSWERS: Mapping[Any, tuple[str, bool]] = {
+    torch.any: ("any", False),
+    torch.Tensor.any: ("any", False),
+    torch.all: ("all", True),
+    torch.Tensor.all: ("all", True),
+}
+_READS = frozenset({torch.Tensor.__bool__, torch.Tensor.item})
 
-    def __init__(self, functions: Mapping[tuple[Any, str], Callable[..., Any]]) -> None:
+
+class Replaced(TorchFunctionMode):  # type: ignore[misc]  # PyTorch is not checked
+    """Calls other functions in place of some of PyTorch's, from a module's own code and within PyTorch's.
+
+    A module may ask whether any of some values holds, or all of them, as checks for infinities and padding do: no, and
+    yes, and this is noted.
+    """
+
+    def __init__(self, functions: Mapping[tuple[Any, str], Callable[..., Any]], script: Path | None = None) -> None:
         super().__init__()
+        self.assumptions: list[str] = []
+        self._script = script
+        self._answers: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
         self._functions = functions
         self._originals = {place: getattr(*place) for place in functions}
         self._by_original = {self._originals[place]: function for place, function in functions.items()}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return self._by_original.get(func, func)(*args, **(kwargs or {}))
+        if func in _READS and args[0] in self._answers:
+            name, answer = self._answers[args[0]]
+            self.assumptions.append(f"{line_of(self._script)}: {name}() is {str(answer).lower()}")
+            return answer
+        result = self._by_original.get(func, func)(*args, **(kwargs or {}))
+        if func in _ANSWERS and isinstance(result, torch.Tensor) and result.dim() == 0:
+            self._answers[result] = _ANSWERS[func]
+        return result
 
     def __enter__(self) -> Any:
         for (owner, name), function in self._functions.items():

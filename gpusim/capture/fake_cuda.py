@@ -80,8 +80,8 @@ def _to_meta(tensor: Any) -> Any:
 
 @contextmanager
 def silent() -> Iterator[None]:
-    """PyTorch logs nothing in this context of what fails: the message of the command says it."""
-    loggers = [logging.getLogger(name) for name in ("torch._subclasses.fake_tensor", "torch.fx", "torch._dynamo")]
+    """Nothing is logged in this context: the message of the command says what fails."""
+    loggers = [logging.getLogger(name) for name in ("torch._subclasses.fake_tensor", "transformers")]
     levels = [one.level for one in loggers]
     for one in loggers:
         one.setLevel(logging.CRITICAL + 1)

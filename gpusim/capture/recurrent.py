@@ -111,9 +111,41 @@ def _grid_sampled(given: Any, grid: Any, mode: int, padding: int, align_corners:
     return function(given, grid, mode, padding, align_corners)
 
 
-OF_CUDNN: Mapping[tuple[Any, str], Callable[..., Any]] = {
+@torch.library.custom_op(f"{ATTENTION}::_grouped_mm", mutates_args=())
+def _grouped(a: torch.Tensor, b: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    raise NotImplementedError
+
+
+@_grouped.register_fake
+def _(a: Any, b: Any, ends: Any) -> Any:
+    """Rows of ``a`` in groups, each with its matrix of ``b``; or, for gradients, a product for each group of columns."""
+    return a.new_empty((*([] if b.dim() == 3 else [ends.shape[0]]), a.shape[0], b.shape[-1]))
+
+
+def _keep_groups(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG001
+    ctx.save_for_backward(*inputs)
+
+
+def _gradients_of_groups(ctx: Any, gradient: Any) -> Any:
+    a, b, ends = ctx.saved_tensors
+    of_groups = torch.ops.gpusim._grouped_mm  # noqa: SLF001
+    return of_groups(gradient, b.transpose(1, 2), ends), of_groups(a.t(), gradient, ends), None
+
+
+_grouped.register_autograd(_gradients_of_groups, setup_context=_keep_groups)
+
+
+def _grouped_mm(mat_a: Any, mat_b: Any, *, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
+    """Mixtures of experts; PyTorch asks which GPU it is, and takes other paths for other types."""
+    found = torch.ops.gpusim._grouped_mm(mat_a, mat_b, offs)  # noqa: SLF001
+    found = found if bias is None else found + bias
+    return found if out_dtype is None else found.to(out_dtype)
+
+
+OF_CUDA: Mapping[tuple[Any, str], Callable[..., Any]] = {
     **{(torch._VF, name): partial(_called, name) for name in _MODES},  # noqa: SLF001 -- torch.nn calls it
     (torch, "grid_sampler"): _grid_sampled,
+    **({(torch.nn.functional, "grouped_mm"): _grouped_mm} if hasattr(torch.nn.functional, "grouped_mm") else {}),
     (torch.cuda, "get_device_capability"): lambda *_: (8, 0),
 }
 """Functions for which PyTorch asks a GPU."""

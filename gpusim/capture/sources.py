@@ -109,34 +109,9 @@ def _torchvision(name: str, sizes: Mapping[str, int]) -> Source:
 
 def _transformers(name: str, sizes: Mapping[str, int]) -> Source:
     transformers = _library("transformers")
-    path = Path(name)
-    try:
-        config = transformers.AutoConfig.from_pretrained(path if path.is_dir() else path.parent if path.name == "config.json" else path, local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
-        raise CaptureError(f"hf:{name}: {reason_of(error)}; give the path of a config.json") from None
-    chosen = {"batch": 8, "seq_len": min(128, getattr(config, "max_position_embeddings", 128) or 128), **sizes}
-    of = config.architectures or []
-    causal = any("CausalLM" in one or "LMHead" in one for one in of)
+    from gpusim.capture.transformers_models import transformers_source
 
-    def model(eager: bool) -> Any:
-        config._attn_implementation = "eager" if eager else "sdpa"  # noqa: SLF001
-        if causal:
-            return transformers.AutoModelForCausalLM.from_config(config)
-        made = getattr(transformers, of[0], None) if of else None
-        return made(config) if made else transformers.AutoModel.from_config(config)
-
-    def inputs(point: Point) -> Any:
-        tokens = torch.empty(point["batch"], point["seq_len"], dtype=torch.long)
-        return {"input_ids": tokens, "labels": tokens} if causal else {"input_ids": tokens}
-
-    return Source(
-        path.parent.name if path.name == "config.json" else path.name,
-        f"hf:{path.name}, {_versions(transformers)}",
-        model,
-        inputs,
-        chosen,
-        attends=True,
-    )
+    return transformers_source(name, sizes, transformers)
 
 
 def _exported(path: Path, sizes: Mapping[str, int]) -> Source:
@@ -173,5 +148,5 @@ def _script(path: Path, sizes: Mapping[str, int]) -> Source:
         inputs,
         {**known, **sizes},
         (lambda output, _point: loss(output)) if callable(loss) else None,
-        path,
+        script=path,
     )

@@ -16,10 +16,10 @@ from torch.utils._pytree import tree_leaves
 
 from gpusim.capture.attention import OF_ATTENTION, Replaced
 from gpusim.capture.backward import run_backward
-from gpusim.capture.errors import CaptureError, place_of, reason_of
+from gpusim.capture.errors import CaptureError, library_place, place_of, reason_of
 from gpusim.capture.fake_cuda import FakeCuda, OnMeta, autocast, silent, uninitialised
 from gpusim.capture.recorder import Layers, Recorder
-from gpusim.capture.recurrent import OF_CUDNN
+from gpusim.capture.recurrent import OF_CUDA
 from gpusim.capture.sizes import Expressions, Point, SizeError, merged
 from gpusim.models.aten.call import Operand, TensorView, Trace
 from gpusim.models.aten.file import FORMAT, ParameterPart, ProgramFile, VariantPart
@@ -46,6 +46,8 @@ class Source:
     """Sizes that may be chosen, with their values unless said otherwise."""
     loss: Callable[[Any, Point], Any] | None = None
     """The loss of what the module returns; None: gradients of ones of all results."""
+    targets: Callable[[Point], Mapping[str, Any]] | None = None
+    """Makes further keyword arguments of training, with which the module returns a loss."""
     script: Path | None = None
     """The user's program, for messages."""
     attends: bool | None = None
@@ -72,6 +74,8 @@ class Traced:
     """Shapes of the arguments."""
     images: bool = False
     attends: bool = False
+    assumptions: Sequence[str] = ()
+    """Answers to what a module asks about values."""
 
 
 STEP = 32
@@ -100,6 +104,8 @@ def traced(source: Source, variant: Variant, point: Point) -> Traced:
         with OnMeta():
             module = _ran(source, "model()", lambda: source.model(eager))
             arguments = _ran(source, "inputs()", lambda: source.inputs(point))
+            if source.targets is not None and variant.mode == "train":
+                arguments = {**arguments, **source.targets(point)}
             half = _HALF.get(variant.precision)
             if half is not None and not variant.precision.startswith("amp-"):
                 module = module.to(half)
@@ -123,7 +129,7 @@ def traced(source: Source, variant: Variant, point: Point) -> Traced:
         shapes = tuple(tuple(one.shape) for one in taken)
         resident = recorder.keep([*module.parameters(), *module.buffers(), *taken])
         amp = half if variant.precision.startswith("amp-") else None
-        replaced = Replaced({**OF_CUDNN, **({} if eager else OF_ATTENTION)})
+        replaced = Replaced({**OF_CUDA, **({} if eager else OF_ATTENTION)}, source.script)
 
         def run() -> int:
             with cuda.mode, layers.followed(), replaced, recorder, autocast(amp):
@@ -146,7 +152,7 @@ def traced(source: Source, variant: Variant, point: Point) -> Traced:
         forward = _ran(source, "", run)
         recorder.sweep()
         attends = any(call.base == "attention" for call in recorder.trace.calls)
-        return Traced(recorder.trace, forward, resident, parameters, shapes, images, attends)
+        return Traced(recorder.trace, forward, resident, parameters, shapes, images, attends, replaced.assumptions)
 
 
 def _called(module: Any, arguments: Any) -> Any:
@@ -200,8 +206,9 @@ def _ran(source: Source, called: str, run: Callable[[], Any]) -> Any:
     except (Exception, SystemExit) as error:
         place = place_of(source.script, error) or source.named
         if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
+            within = library_place(error)
             raise CaptureError(
-                f"{place}: the module decides by a value of a tensor, which has none here; "
+                f"{place}: the module decides by a value of a tensor, which has none here{within and f' ({within})'}; "
                 "state the value as a number, or leave the part out"
             ) from None
         raise CaptureError(f"{place}: {called + ': ' if called else ''}{reason_of(error)}") from None
@@ -353,7 +360,8 @@ def captured(
     wanted = list(source.sizes if symbols is None else symbols)
     symbols = _followed(source, wanted, lambda point: trace_of(chosen[0], point))
     unused = [f"no input depends on {name}" for name in wanted if name not in symbols]
-    source = replace(source, assumptions=[*source.assumptions, *unused])
+    answers = [text for variant in chosen for text in trace_of(variant, source.sizes).assumptions]
+    source = replace(source, assumptions=[*source.assumptions, *unused, *dict.fromkeys(answers)])
     while True:
         points = points_of(source.sizes, symbols)
         try:
