@@ -122,6 +122,11 @@ class FakeCuda:
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
         self._made: dict[int, tuple[Any, Any]] = {}
 
+    @property
+    def made(self) -> list[Any]:
+        """The fake CUDA tensors, in the order in which they were made."""
+        return [fake for _, fake in self._made.values()]
+
     def tensor(self, tensor: Any) -> Any:
         """The fake CUDA tensor that stands for another one."""
         if id(tensor) not in self._made:

@@ -7,7 +7,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -20,23 +20,34 @@ from gpusim.files.yamlfile import read_text
 _LIBRARIES = ("timm", "torchvision", "transformers")
 
 
-def source_of(text: str, sizes: Mapping[str, int]) -> Source:
+def source_of(text: str, sizes: Mapping[str, int | Literal["batch"]]) -> Source:
     """The source that a text names.
+
+    Args:
+        text: a library and a name, or the path of a file.
+        sizes: sizes that a user states; an open dimension of an ONNX graph may be the batch.
 
     Raises:
         CaptureError: it cannot be read, or a library that it needs is not there.
     """
-    kind, colon, name = text.partition(":")
-    if colon and kind in ("timm", "torchvision", "hf"):
-        return {"timm": _timm, "torchvision": _torchvision, "hf": _transformers}[kind](name, sizes)
     path = Path(text)
-    if path.suffix == ".py":
-        return _script(path, sizes)
     if path.suffix == ".onnx":
         _library("onnx")
         from gpusim.capture.onnx_graph import onnx_source
 
         return onnx_source(path, sizes)
+    numbers = {name: size for name, size in sizes.items() if size != "batch"}
+    if others := [name for name in sizes if name not in numbers]:
+        raise CaptureError(f"--size {others[0]}=batch: of an .onnx file; {text} has a batch")
+    return _source_of(text, path, numbers)
+
+
+def _source_of(text: str, path: Path, sizes: Mapping[str, int]) -> Source:
+    kind, colon, name = text.partition(":")
+    if colon and kind in ("timm", "torchvision", "hf"):
+        return {"timm": _timm, "torchvision": _torchvision, "hf": _transformers}[kind](name, sizes)
+    if path.suffix == ".py":
+        return _script(path, sizes)
     if path.suffix == ".pt2":
         return _exported(path, sizes)
     raise CaptureError(
@@ -69,6 +80,12 @@ def _images(channels: int) -> Callable[[Point], Any]:
     return inputs
 
 
+def _chosen(what: str, known: Mapping[str, int], sizes: Mapping[str, int]) -> dict[str, int]:
+    if unknown := [name for name in sizes if name not in known]:
+        raise CaptureError(f"{what}: has no size {unknown[0]}; it has {', '.join(known)}")
+    return {**known, **sizes}
+
+
 def _timm(name: str, sizes: Mapping[str, int]) -> Source:
     timm = _library("timm")
     try:
@@ -81,7 +98,7 @@ def _timm(name: str, sizes: Mapping[str, int]) -> Source:
         raise CaptureError(f"timm:{name}: {reason_of(error)}; {remedy}") from None
     channels, height, _ = config.get("input_size", (3, 224, 224))
     fixed_size = bool(config.get("fixed_input_size"))
-    chosen = {"batch": 8, "image_size": height, **sizes}
+    chosen = _chosen(f"timm:{name}", {"batch": 8, "image_size": height}, sizes)
 
     def model(eager: bool) -> Any:
         timm.layers.set_fused_attn(not eager)
@@ -96,7 +113,8 @@ def _torchvision(name: str, sizes: Mapping[str, int]) -> Source:
     known = torchvision.models.list_models(torchvision.models)
     if name not in known:
         raise CaptureError(f"torchvision:{name}: torchvision {torchvision.__version__} has no such model of images")
-    chosen = {"batch": 8, "image_size": 299 if name == "inception_v3" else 224, **sizes}
+    usual = {"batch": 8, "image_size": 299 if name == "inception_v3" else 224}
+    chosen = _chosen(f"torchvision:{name}", usual, sizes)
 
     def model(_eager: bool) -> Any:
         extra = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}

@@ -48,6 +48,8 @@ class Source:
     """The loss of what the module returns; None: gradients of ones of all results."""
     targets: Callable[[Point], Mapping[str, Any]] | None = None
     """Makes further keyword arguments of training, with which the module returns a loss."""
+    token: Callable[[Point, Callable[[Any], Any]], Mapping[str, Any]] | None = None
+    """Makes the arguments of a step of one more token of each sequence, given what brings tensors to the device."""
     script: Path | None = None
     """The user's program, for messages."""
     attends: bool | None = None
@@ -103,7 +105,7 @@ def traced(source: Source, variant: Variant, point: Point) -> Traced:
         eager = variant.attention == "eager"
         with OnMeta():
             module = _ran(source, "model()", lambda: source.model(eager))
-            arguments = _ran(source, "inputs()", lambda: source.inputs(point))
+            arguments = {} if variant.mode == "token" else _ran(source, "inputs()", lambda: source.inputs(point))
             if source.targets is not None and variant.mode == "train":
                 arguments = {**arguments, **source.targets(point)}
             half = _HALF.get(variant.precision)
@@ -118,22 +120,27 @@ def traced(source: Source, variant: Variant, point: Point) -> Traced:
             module.train(variant.mode == "train")
         cuda = FakeCuda()
         cuda.move(module)
-        arguments = cuda.values(arguments)
+        held = len(cuda.made)
+        if variant.mode == "token" and source.token is not None:
+            make_token = source.token
+            with cuda.mode:
+                arguments = _ran(source, "", lambda: make_token(point, lambda one: cuda.values(_in(one, half))))
+        else:
+            arguments = cuda.values(arguments)
         parameters = {
             name: (tuple(one.shape), str(one.dtype)[6:], one.requires_grad) for name, one in module.named_parameters()
         }
         names = {one: name for name, one in module.named_parameters()}
         layers = Layers(module)
         recorder = Recorder(layers)
-        taken = [one for one in tree_leaves(arguments) if isinstance(one, torch.Tensor)]
-        shapes = tuple(tuple(one.shape) for one in taken)
-        resident = recorder.keep([*module.parameters(), *module.buffers(), *taken])
+        shapes = tuple(tuple(one.shape) for one in cuda.made[held:])
+        resident = recorder.keep(cuda.made)
         amp = half if variant.precision.startswith("amp-") else None
         replaced = Replaced({**OF_CUDA, **({} if eager else OF_ATTENTION)}, source.script)
 
         def run() -> int:
             with cuda.mode, layers.followed(), replaced, recorder, autocast(amp):
-                if variant.mode == "inference":
+                if variant.mode != "train":
                     with torch.no_grad():
                         result = _called(module, arguments)
                     return len(recorder.trace.calls)
@@ -174,7 +181,7 @@ def _results(result: Any) -> list[Any]:
 
 def _in(arguments: Any, dtype: Any) -> Any:
     def of(one: Any) -> Any:
-        return one.to(dtype) if one.is_floating_point() else one
+        return one.to(dtype) if dtype is not None and one.is_floating_point() else one
 
     return torch.utils._pytree.tree_map_only(torch.Tensor, of, arguments)
 
@@ -229,6 +236,7 @@ class _Document:
 
     def part(self, variant: Variant) -> VariantPart:
         first = self._traces[0]
+        resident = self._expressions.of([one.resident_bytes for one in self._traces]) if variant.mode == "token" else None
         calls = [one.trace.calls for one in self._traces]
         for at, same in enumerate(zip(*calls, strict=False)):
             if len({(call.name, call.layer) for call in same}) > 1:
@@ -257,6 +265,7 @@ class _Document:
             precision=variant.precision,
             layout=variant.layout,
             attention=variant.attention,
+            resident_bytes=resident,
             storages=storages,
             tensors=self._entries,
             backward=first.backward,
@@ -347,7 +356,8 @@ def captured(
     chosen = list(dict.fromkeys(variants))
 
     def trace_of(variant: Variant, point: Point) -> Traced:
-        key = variant, tuple(point.values())
+        others = _OF_OTHERS if variant.mode == "token" else _OF_TOKENS
+        key = variant, tuple(size for name, size in point.items() if source.token is None or name not in others)
         if key not in known:
             known[key] = traced(source, variant, point)
             progress(len(known), len(chosen) * (len(source.sizes) + 1) + 1)
@@ -358,7 +368,8 @@ def captured(
     for variant in chosen:
         _ = trace_of(variant, source.sizes)  # what fails here is no matter of sizes
     wanted = list(source.sizes if symbols is None else symbols)
-    symbols = _followed(source, wanted, lambda point: trace_of(chosen[0], point))
+    first_of = {variant.mode: variant for variant in reversed(chosen)}
+    symbols = _followed(source, wanted, lambda point: [trace_of(variant, point) for variant in first_of.values()])
     unused = [f"no input depends on {name}" for name in wanted if name not in symbols]
     answers = [text for variant in chosen for text in trace_of(variant, source.sizes).assumptions]
     source = replace(source, assumptions=[*source.assumptions, *unused, *dict.fromkeys(answers)])
@@ -379,10 +390,20 @@ def captured(
             symbols.pop()  # the batch, which comes first, is the likeliest to be free
 
 
-def _followed(source: Source, symbols: Sequence[str], trace_of: Callable[[Point], Traced]) -> list[str]:
+_OF_TOKENS = frozenset({"past_len"})
+"""Sizes that only steps of one token have."""
+_OF_OTHERS = frozenset({"seq_len"})
+"""Sizes that steps of one token lack."""
+
+
+def _followed(source: Source, symbols: Sequence[str], traces_of: Callable[[Point], Sequence[Traced]]) -> list[str]:
     """Sizes that the arguments of a program depend on."""
-    first = trace_of(source.sizes)
-    return [name for name in symbols if trace_of(points_of(source.sizes, [name])[1]).taken != first.taken]
+    first = [one.taken for one in traces_of(source.sizes)]
+
+    def follows(name: str) -> bool:
+        return [one.taken for one in traces_of(points_of(source.sizes, [name])[1])] != first
+
+    return [name for name in symbols if follows(name)]
 
 
 def _attends(source: Source, one: Traced) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,7 @@ def transformers_source(name: str, sizes: Mapping[str, int], transformers: Any) 
         made.inputs,
         chosen,
         targets=made.targets,
+        token=made.token if made.generates else None,
         attends=made.fused,
         assumptions=made.assumptions,
         place=f"hf:{name}",
@@ -90,6 +91,11 @@ class _Architecture:
         self._main: str = self._class.main_input_name
         self._decodes = bool(getattr(config, "is_encoder_decoder", False)) and "decoder_input_ids" in self._takes
         self._text = getattr(config, "text_config", None) or config
+        decoder = any(one in self.name for one in ("ForCausalLM", "LMHeadModel")) and not self._decodes
+        heads = _number(self._text, "num_attention_heads")
+        self._cached = next((one for one in ("past_key_values", "cache") if one in self._takes), "")
+        self.generates = decoder and bool(self._cached) and heads is not None
+        self._cache = transformers.DynamicCache
         self.assumptions = ["sequences have no padding"] if "attention_mask" in self._takes else []
 
     def model(self, *, eager: bool) -> Any:
@@ -108,6 +114,8 @@ class _Architecture:
         known: dict[str, int] = {"batch": 8}
         if self._takes_tokens:
             known["seq_len"] = min(_TOKENS, _number(self._text, "max_position_embeddings", "n_positions") or _TOKENS)
+        if self.generates:
+            known["past_len"] = known["seq_len"]
         if self._decodes:
             known["target_len"] = known.get("seq_len", _TOKENS)
         if "pixel_values" in self._takes:
@@ -152,6 +160,23 @@ class _Architecture:
         if self._decodes:
             found["decoder_input_ids"] = _tokens(batch, point["target_len"])
         return found
+
+    def token(self, point: Point, on_device: Callable[[Any], Any]) -> dict[str, Any]:
+        """Arguments of a step of one more token of each sequence: it, and keys and values of those before."""
+        text, batch = self._text, point["batch"]
+        heads = _number(text, "num_attention_heads") or 1
+        features = _number(text, "head_dim") or (_number(text, "hidden_size") or 1) // heads
+        shape = batch, self._heads_of_keys(heads), point["past_len"], features
+        cache = self._cache(config=text)
+        for layer in range(_number(text, "num_hidden_layers") or 1):
+            keys, values = (on_device(torch.empty(shape, device="meta")) for _ in range(2))
+            cache.update(keys, values, layer)
+        return {"input_ids": on_device(_tokens(batch, 1)), self._cached: cache, "use_cache": True}
+
+    def _heads_of_keys(self, heads: int) -> int:
+        if getattr(self._text, "multi_query", False) and not getattr(self._text, "new_decoder_architecture", False):
+            return 1
+        return _number(self._text, "num_key_value_heads", "num_kv_heads") or heads
 
     def targets(self, point: Point) -> dict[str, Any]:
         """Further arguments of training: classes of what the head scores."""
