@@ -106,6 +106,8 @@ class Replaced(TorchFunctionMode):  # type: ignore[misc]  # PyTorch is not check
         self._functions = functions
         self._originals = {place: getattr(*place) for place in functions}
         self._by_original = {self._originals[place]: function for place, function in functions.items()}
+        if OF_ATTENTION.items() <= functions.items():  # as exported programs call it
+            self._by_original[torch.ops.aten.scaled_dot_product_attention.default] = _called
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _READS and args[0] in self._answers:

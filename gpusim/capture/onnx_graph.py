@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import onnx
 import onnx.inliner
@@ -14,13 +13,9 @@ import torch
 from gpusim.capture.errors import CaptureError
 from gpusim.capture.onnx_module import OnnxModule, dtype_of, open_inputs
 from gpusim.capture.onnx_operators import OPERATORS
+from gpusim.capture.open_sizes import OpenSizes, Size, size_name
 from gpusim.capture.sizes import Point
 from gpusim.capture.tracing import Source
-
-Size = int | Literal["batch"]
-"""What a dimension that a graph leaves open is: a number, or the batch."""
-BATCH_NAMES = ("batch", "batch_size", "n")
-"""Names of a dimension, in any case, that is the batch unless a user says otherwise."""
 
 
 def onnx_source(path: Path, sizes: Mapping[str, Size]) -> Source:
@@ -36,31 +31,17 @@ def onnx_source(path: Path, sizes: Mapping[str, Size]) -> Source:
     model = _loaded(path)
     given = open_inputs(model.graph)
     try:
-        stated = _stated(model.graph, {name: size for name, size in sizes.items() if name != "batch"})
-        shapes = {one.name: _shape(one) for one in given}
-        dtypes = {one.name: dtype_of(one.type.tensor_type.elem_type) for one in given}
+        shapes = OpenSizes([_shape(one) for one in given], sizes, "graph")
+        dtypes = [dtype_of(one.type.tensor_type.elem_type) for one in given]
     except (CaptureError, ValueError) as error:
         raise CaptureError(f"{path}: {error}") from None
-    follows = "batch" in stated.values()
-    first = next((shape[0] for shape in shapes.values() if shape and isinstance(shape[0], int)), 1)
-    if not follows and "batch" in sizes and sizes["batch"] != first:
-        raise CaptureError(
-            f"{path}: the graph states its batch, {first}; export it with an open one, or leave --batch out"
-        )
-    batch = int(sizes.get("batch", 8)) if follows else first
-    chosen = {"batch": batch, **{name: int(size) for name, size in stated.items() if size != "batch"}}
 
     def inputs(point: Point) -> Any:
-        def number(size: int | str) -> int:
-            return size if isinstance(size, int) else point["batch" if stated[size] == "batch" else size]
-
         return tuple(
-            torch.empty(tuple(map(number, shapes[one.name])), dtype=dtypes[one.name], device="meta") for one in given
+            torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in zip(shapes.at(point), dtypes, strict=True)
         )
 
-    assumptions = [f"{name} = batch" for name, size in stated.items() if size == "batch" and name != "batch"]
-    if not follows:
-        assumptions.append(f"the batch is {batch}, the first size of the first input")
+    assumptions = shapes.assumptions
     if any(node.op_type == "BatchNormalization" for node in model.graph.node):
         assumptions.append("batch normalisation of training takes the statistics of the batch")
     return Source(
@@ -68,7 +49,7 @@ def onnx_source(path: Path, sizes: Mapping[str, Size]) -> Source:
         f"{path.name}, torch {torch.__version__}, onnx {onnx.__version__}",
         lambda _eager: OnnxModule(model, path, OPERATORS),
         inputs,
-        chosen,
+        shapes.sizes,
         assumptions=assumptions,
         place=str(path),
     )
@@ -91,30 +72,6 @@ def _loaded(path: Path) -> Any:
     return model
 
 
-def _stated(graph: Any, sizes: Mapping[str, Size]) -> dict[str, Size]:
-    """The size of each dimension that the inputs of a graph leave open, by name.
-
-    Raises:
-        CaptureError: a dimension without a size, or a size of no open dimension.
-    """
-    names = list(dict.fromkeys(_open_dimensions(graph)))
-    for name in sizes:
-        if name not in names:
-            known = f"it leaves {', '.join(names)} open" if names else "it leaves none open"
-            raise CaptureError(f"--size {name}: the graph has no such dimension; {known}")
-    batch: dict[str, Size] = {name: "batch" for name in names if name.lower() in BATCH_NAMES}
-    stated = {**batch, **sizes}
-    if missing := [name for name in names if name not in stated]:
-        remedy = " ".join(f"--size {name}=N" for name in missing)
-        raise CaptureError(f"the graph leaves {', '.join(missing)} open; add {remedy} (N: a number, or batch)")
-    return {name: stated[name] for name in names}
-
-
-def _open_dimensions(graph: Any) -> Iterator[str]:
-    for one in open_inputs(graph):
-        yield from (size for size in _shape(one) if isinstance(size, str))
-
-
 def _shape(given: Any) -> list[int | str]:
     """Sizes of an input; an open one by its name, else by input and place, such as ``x_2``.
 
@@ -126,6 +83,6 @@ def _shape(given: Any) -> list[int | str]:
     return [
         dim.dim_value
         if dim.HasField("dim_value") and dim.dim_value > 0  # some exporters write -1
-        else re.sub(r"\W", "_", dim.dim_param or f"{given.name}.{at}")
+        else size_name(dim.dim_param or f"{given.name}.{at}")
         for at, dim in enumerate(given.type.tensor_type.shape.dim)
     ]

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 
 from gpusim.capture.errors import CaptureError, place_of, reason_of
+from gpusim.capture.exported import exported_source
 from gpusim.capture.fake_cuda import OnMeta, uninitialised
 from gpusim.capture.sizes import Point
 from gpusim.capture.tracing import Source
@@ -36,6 +37,8 @@ def source_of(text: str, sizes: Mapping[str, int | Literal["batch"]]) -> Source:
         from gpusim.capture.onnx_graph import onnx_source
 
         return onnx_source(path, sizes)
+    if path.suffix == ".pt2":
+        return exported_source(path, sizes)
     numbers = {name: size for name, size in sizes.items() if size != "batch"}
     if others := [name for name in sizes if name not in numbers]:
         raise CaptureError(f"--size {others[0]}=batch: of an .onnx file; {text} has a batch")
@@ -48,8 +51,6 @@ def _source_of(text: str, path: Path, sizes: Mapping[str, int]) -> Source:
         return {"timm": _timm, "torchvision": _torchvision, "hf": _transformers}[kind](name, sizes)
     if path.suffix == ".py":
         return _script(path, sizes)
-    if path.suffix == ".pt2":
-        return _exported(path, sizes)
     raise CaptureError(
         f"{text}: expected a .py script, an .onnx file, an exported program (.pt2), timm:NAME, torchvision:NAME or hf:CONFIG"
     )
@@ -130,10 +131,6 @@ def _transformers(name: str, sizes: Mapping[str, int]) -> Source:
     from gpusim.capture.transformers_models import transformers_source
 
     return transformers_source(name, sizes, transformers)
-
-
-def _exported(path: Path, sizes: Mapping[str, int]) -> Source:
-    raise CaptureError(f"{path}: exported programs are not read yet")
 
 
 def _script(path: Path, sizes: Mapping[str, int]) -> Source:
