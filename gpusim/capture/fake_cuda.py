@@ -7,6 +7,7 @@ may read them. Its weights and buffers are then replaced by fake CUDA tensors.
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -80,13 +81,15 @@ def _to_meta(tensor: Any) -> Any:
 
 @contextmanager
 def silent() -> Iterator[None]:
-    """Nothing is logged in this context: the message of the command says what fails."""
+    """Nothing is logged or warned of in this context: the message of the command says what fails."""
     loggers = [logging.getLogger(name) for name in ("torch._subclasses.fake_tensor", "transformers")]
     levels = [one.level for one in loggers]
     for one in loggers:
         one.setLevel(logging.CRITICAL + 1)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
         for one, level in zip(loggers, levels, strict=True):
             one.setLevel(level)

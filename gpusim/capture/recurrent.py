@@ -147,5 +147,7 @@ OF_CUDA: Mapping[tuple[Any, str], Callable[..., Any]] = {
     (torch, "grid_sampler"): _grid_sampled,
     **({(torch.nn.functional, "grouped_mm"): _grouped_mm} if hasattr(torch.nn.functional, "grouped_mm") else {}),
     (torch.cuda, "get_device_capability"): lambda *_: (8, 0),
+    (torch.cuda, "is_bf16_supported"): lambda *_, **__: True,
+    (torch.cuda.amp.common, "amp_definitely_not_available"): lambda: False,
 }
 """Functions for which PyTorch asks a GPU."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
 
 import torch
@@ -135,8 +137,11 @@ def _transformers(name: str, sizes: Mapping[str, int]) -> Source:
 
 def _script(path: Path, sizes: Mapping[str, int]) -> Source:
     """A script that defines ``model()``, ``inputs(batch, ...)`` and, where it has one, ``loss(output)``."""
-    names: dict[str, Any] = {"__name__": "captured", "__file__": str(path)}
     code = read_text(path)
+    module = ModuleType("captured")
+    module.__file__ = str(path)
+    names = vars(module)
+    sys.modules[module.__name__] = module  # where dataclasses look for it
     try:
         exec(compile(code, str(path), "exec"), names)  # noqa: S102 -- the user's own script
     except (Exception, SystemExit) as error:

@@ -6,7 +6,7 @@ import gc
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch.utils._pytree import tree_leaves
 
 from gpusim.capture.attention import OF_ATTENTION, Replaced
-from gpusim.capture.backward import run_backward
+from gpusim.capture.backward import nested, run_backward
 from gpusim.capture.errors import CaptureError, library_place, place_of, reason_of
 from gpusim.capture.fake_cuda import FakeCuda, OnMeta, autocast, silent, uninitialised
 from gpusim.capture.recorder import Layers, Recorder
@@ -104,7 +104,7 @@ def traced(source: Source, variant: Variant, point: Point) -> Traced:
     with _collected(), silent(), uninitialised():
         eager = variant.attention == "eager"
         with OnMeta():
-            module = _ran(source, "model()", lambda: source.model(eager))
+            module = _made(source, eager=eager)
             arguments = {} if variant.mode == "token" else _ran(source, "inputs()", lambda: source.inputs(point))
             if source.targets is not None and variant.mode == "train":
                 arguments = {**arguments, **source.targets(point)}
@@ -116,7 +116,6 @@ def traced(source: Source, variant: Variant, point: Point) -> Traced:
             if variant.layout == "nhwc":
                 module = module.to(memory_format=torch.channels_last)
                 arguments = _channels_last(arguments)
-        if isinstance(module, torch.nn.Module):
             module.train(variant.mode == "train")
         cuda = FakeCuda()
         cuda.move(module)
@@ -147,19 +146,39 @@ def traced(source: Source, variant: Variant, point: Point) -> Traced:
                 result = _called(module, arguments)
                 results = _results(source.loss(result, point) if source.loss else result)
                 del result
+            if not results:
+                raise CaptureError(
+                    f"{source.named}: nothing that it returns depends on a weight; capture it with --mode inference"
+                )
             forward = len(recorder.trace.calls)
             recorder.phase = "backward"
-            with cuda.mode, recorder, torch.no_grad():
+            with cuda.mode, replaced, recorder, torch.no_grad(), nested(layers, recorder.sweep):
                 leaves = run_backward(results, layers, recorder.sweep)
-                for leaf, gradient in leaves.items():
-                    if leaf in names:
-                        recorder.trace.gradients[names[leaf]] = recorder.view(gradient)
+                for leaf, name in names.items():
+                    gradient = leaves.get(leaf, leaf.grad)
+                    if gradient is not None:
+                        recorder.trace.gradients[name] = recorder.view(gradient)
             return forward
 
         forward = _ran(source, "", run)
         recorder.sweep()
         attends = any(call.base == "attention" for call in recorder.trace.calls)
         return Traced(recorder.trace, forward, resident, parameters, shapes, images, attends, replaced.assumptions)
+
+
+def _made(source: Source, *, eager: bool) -> Any:
+    """The module of a source.
+
+    Raises:
+        CaptureError: it makes none.
+    """
+    module = _ran(source, "model()", lambda: source.model(eager))
+    module = getattr(module, "_orig_mod", module)  # that of torch.compile
+    if not isinstance(module, torch.nn.Module):
+        raise CaptureError(f"{source.named}: model() returns a {type(module).__name__}; return a torch.nn.Module")
+    if isinstance(module, torch.jit.ScriptModule):
+        raise CaptureError(f"{source.named}: model() returns a TorchScript module; return the module that it is made of")
+    return module
 
 
 def _called(module: Any, arguments: Any) -> Any:
@@ -170,6 +189,8 @@ def _called(module: Any, arguments: Any) -> Any:
 
 def _results(result: Any) -> list[Any]:
     """Results whose gradient is asked for: a loss, where the module gives one, else all."""
+    if is_dataclass(result) and not isinstance(result, Mapping):
+        result = vars(result)
     loss = result.get("loss") if isinstance(result, Mapping) else None
     leaves = (
         [loss]
@@ -205,6 +226,10 @@ def _collected() -> Iterator[None]:
             gc.enable()
 
 
+_NO_VALUE = "meta tensor"
+"""What PyTorch says of values that are asked for where there are none."""
+
+
 def _ran(source: Source, called: str, run: Callable[[], Any]) -> Any:
     try:
         return run()
@@ -212,11 +237,20 @@ def _ran(source: Source, called: str, run: Callable[[], Any]) -> Any:
         raise
     except (Exception, SystemExit) as error:
         place = place_of(source.script, error) or source.named
-        if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
-            within = library_place(error)
+        if (within := library_place(error)) and not place.partition(":")[2].isdigit():
+            place = f"{place} ({within})"
+        if isinstance(error, DataDependentOutputException) or _NO_VALUE in str(error):
+            what = f"{called}: it reads the value of a weight, an input or a random tensor" if called else (
+                "the module decides by a value of a tensor"
+            )
             raise CaptureError(
-                f"{place}: the module decides by a value of a tensor, which has none here{within and f' ({within})'}; "
-                "state the value as a number, or leave the part out"
+                f"{place}: {what}, which has none here; state the value as a number, or leave the part out"
+            ) from None
+        if isinstance(error, DynamicOutputShapeException):
+            function = str(error.func).removeprefix("aten.")
+            raise CaptureError(
+                f"{place}: the shape of what {function} gives depends on values, which there are none of here; "
+                "use a mask of a fixed shape, or leave the part out"
             ) from None
         raise CaptureError(f"{place}: {called + ': ' if called else ''}{reason_of(error)}") from None
 
@@ -312,14 +346,14 @@ def _marked(found: Any, first: Any) -> Any:
     return {"size": found} if isinstance(found, str) and not isinstance(first, str) else found
 
 
-def held_precision(source: Source) -> Precision:
-    """Precision of a module by the type that most elements of its weights have.
+def held_precision(source: Source) -> tuple[Precision, bool]:
+    """Precision of a module by the type that most elements of its weights have, and whether it has any.
 
     Raises:
         CaptureError: there is none for it.
     """
-    with uninitialised(), OnMeta():
-        module = _ran(source, "model()", lambda: source.model(False))
+    with silent(), uninitialised(), OnMeta():
+        module = _made(source, eager=False)
     held = Counter[Any]()
     for one in module.parameters():
         held[one.dtype] += one.numel()
@@ -330,7 +364,7 @@ def held_precision(source: Source) -> Precision:
         raise CaptureError(
             f"{source.named}: {name} is not supported; convert the model to {', '.join(others)} or {last}"
         )
-    return _PRECISIONS[most]
+    return _PRECISIONS[most], bool(held)
 
 
 def captured(

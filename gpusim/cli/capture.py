@@ -160,10 +160,11 @@ def _captured(
     from gpusim.progress import progress_bar
 
     source = source_of(text, sizes)
-    modes = modes or (*MODES, *(("token",) if source.token is not None else ()))
     if "token" in modes and source.token is None:
         refuse(f"--mode token: of causal models of transformers; {text} is none")
-    own = held_precision(source)
+    own, trains = held_precision(source)
+    every = MODES if trains else ("inference",)
+    modes = modes or (*every, *(("token",) if source.token is not None else ()))
     asked = precisions or ((own, "amp-fp16") if own == "fp32" else (own,))
     variants = [
         Variant(mode, precision, layout, attention)
