@@ -100,12 +100,14 @@ def nested(layers: Layers, sweep: Callable[[], None]) -> Iterator[None]:
             leaf.grad = gradient if leaf.grad is None else leaf.grad + gradient
         layers.number = number
 
-    original = torch.autograd.backward
+    original, number_of = torch.autograd.backward, torch._C._current_graph_task_id  # noqa: SLF001 -- no public name
     torch.autograd.backward = backward
+    torch._C._current_graph_task_id = lambda: 0  # noqa: SLF001 -- a checkpoint runs again once for each pass
     try:
         yield
     finally:
         torch.autograd.backward = original
+        torch._C._current_graph_task_id = number_of  # noqa: SLF001
 
 
 def _as(gradient: Any, wanted: Any) -> Any:
