@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from gpusim.capture.errors import line_of
 
 ATTENTION = "gpusim"
 """Namespace of the call."""
@@ -77,14 +82,52 @@ def _backward(ctx: Any, gradient: Any, _: Any) -> Any:
 _attention.register_autograd(_backward, setup_context=_keep)
 
 
-class OneCall(TorchFunctionMode):  # type: ignore[misc]  # PyTorch is not checked
-    """Makes one call of each scaled dot-product attention."""
+_ANSWERS: Mapping[Any, tuple[str, bool]] = {
+    torch.any: ("any", False),
+    torch.Tensor.any: ("any", False),
+    torch.all: ("all", True),
+    torch.Tensor.all: ("all", True),
+}
+_READS = frozenset({torch.Tensor.__bool__, torch.Tensor.item})
+
+
+class Replaced(TorchFunctionMode):  # type: ignore[misc]  # PyTorch is not checked
+    """Calls other functions in place of some of PyTorch's, from a module's own code and within PyTorch's.
+
+    A module may ask whether any of some values holds, or all of them, as checks for infinities and padding do: no, and
+    yes, and this is noted.
+    """
+
+    def __init__(self, functions: Mapping[tuple[Any, str], Callable[..., Any]], script: Path | None = None) -> None:
+        super().__init__()
+        self.assumptions: list[str] = []
+        self._script = script
+        self._answers: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+        self._functions = functions
+        self._originals = {place: getattr(*place) for place in functions}
+        self._by_original = {self._originals[place]: function for place, function in functions.items()}
+        if OF_ATTENTION.items() <= functions.items():  # as exported programs call it
+            self._by_original[torch.ops.aten.scaled_dot_product_attention.default] = _called
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func is torch.nn.functional.scaled_dot_product_attention:
-            return _called(*args, **kwargs)
-        return func(*args, **kwargs)
+        if func in _READS and args[0] in self._answers:
+            name, answer = self._answers[args[0]]
+            self.assumptions.append(f"{line_of(self._script)}: {name}() is {str(answer).lower()}")
+            return answer
+        result = self._by_original.get(func, func)(*args, **(kwargs or {}))
+        if func in _ANSWERS and isinstance(result, torch.Tensor) and result.dim() == 0:
+            self._answers[result] = _ANSWERS[func]
+        return result
+
+    def __enter__(self) -> Any:
+        for (owner, name), function in self._functions.items():
+            setattr(owner, name, function)  # PyTorch's functions in Python call each other without the mode
+        return super().__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        for (owner, name), function in self._originals.items():
+            setattr(owner, name, function)
 
 
 def _called(
@@ -106,3 +149,8 @@ def _called(
         query, key, value = (one.unsqueeze(0) for one in (query, key, value))
         return _called(query, key, value, attn_mask, dropout_p, is_causal).squeeze(0)
     return torch.ops.gpusim.attention(query, key, value, attn_mask, dropout_p, is_causal)[0]
+
+
+OF_ATTENTION: Mapping[tuple[Any, str], Callable[..., Any]] = {
+    (torch.nn.functional, "scaled_dot_product_attention"): _called
+}

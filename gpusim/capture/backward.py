@@ -8,7 +8,8 @@ what it is the gradient of (torch/csrc/autograd/engine.cpp, ``validate_outputs``
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,20 +17,26 @@ import torch
 from gpusim.capture.recorder import Layers
 
 
-def run_backward(results: Sequence[Any], layers: Layers, sweep: Callable[[], None]) -> dict[Any, Any]:
-    """Launch the backward pass from results, each with a gradient of ones; gradients of the leaves, by leaf.
+def run_backward(
+    results: Sequence[Any], layers: Layers, sweep: Callable[[], None], given: Sequence[Any] | None = None
+) -> dict[Any, Any]:
+    """Launch the backward pass from results; gradients of the leaves, by leaf.
 
     Args:
         results: emptied, so that what nothing needs any more is freed as the pass goes on.
         sweep: called after each node.
+        given: the gradient of each result; None: ones.
     """
     gradients: dict[Any, dict[int, Any]] = {}
+    starts = list(given or ())
+    roots: list[Any] = []
     waits: dict[Any, int] = defaultdict(int)
     while results:
         result = results.pop()
-        gradients.setdefault(result.grad_fn, {})[result.output_nr] = torch.ones_like(result)
+        start = starts.pop() if starts else torch.ones_like(result)
+        gradients.setdefault(result.grad_fn, {})[result.output_nr] = start
         roots = list(gradients)
-        del result
+        del result, start
     stack, seen = list(roots), set(roots)
     while stack:
         for below, _ in stack.pop().next_functions:
@@ -52,7 +59,8 @@ def run_backward(results: Sequence[Any], layers: Layers, sweep: Callable[[], Non
         layers.number = node._sequence_nr()  # noqa: SLF001
         if hasattr(node, "variable"):
             leaf = node.variable
-            leaves[leaf] = _kept(leaf, given[0])
+            if given:
+                leaves[leaf] = _kept(leaf, given[0])
             continue
         count = max(len(node._input_metadata), max(given, default=0) + 1)  # noqa: SLF001
         run = node if callable(node) else node.apply  # that of a torch.autograd.Function is a Python object
@@ -60,6 +68,11 @@ def run_backward(results: Sequence[Any], layers: Layers, sweep: Callable[[], Non
         found = found if isinstance(found, tuple) else (found,)
         del given, run
         following = node.next_functions
+        needs = getattr(node, "needs_input_grad", None)
+        if len(found) != len(following) and needs is not None and len(needs) == len(found):
+            # One in Python has a gradient for each argument, and a function below for each tensor.
+            found = tuple(one for one, need in zip(found, needs, strict=True) if need)
+            following = tuple(edge for edge in following if edge[0] is not None)
         for at, (below, slot) in enumerate(following):
             if below is None:
                 continue
@@ -73,6 +86,28 @@ def run_backward(results: Sequence[Any], layers: Layers, sweep: Callable[[], Non
         gradient = node = below = None
         sweep()
     return leaves
+
+
+@contextmanager
+def nested(layers: Layers, sweep: Callable[[], None]) -> Iterator[None]:
+    """Backward passes that a module asks for itself, as a checkpoint does that records anew what it runs again."""
+
+    def backward(tensors: Any, grad_tensors: Any = None, *_: Any, **__: Any) -> None:
+        number = layers.number
+        asked = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        given = [grad_tensors] if isinstance(grad_tensors, torch.Tensor) else list(grad_tensors or ())
+        for leaf, gradient in run_backward(asked, layers, sweep, given or None).items():
+            leaf.grad = gradient if leaf.grad is None else leaf.grad + gradient
+        layers.number = number
+
+    original, number_of = torch.autograd.backward, torch._C._current_graph_task_id  # noqa: SLF001 -- no public name
+    torch.autograd.backward = backward
+    torch._C._current_graph_task_id = lambda: 0  # noqa: SLF001 -- a checkpoint runs again once for each pass
+    try:
+        yield
+    finally:
+        torch.autograd.backward = original
+        torch._C._current_graph_task_id = number_of  # noqa: SLF001
 
 
 def _as(gradient: Any, wanted: Any) -> Any:

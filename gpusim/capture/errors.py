@@ -19,10 +19,32 @@ def reason_of(error: BaseException) -> str:
 
 
 def place_of(script: Path | None, error: BaseException) -> str:
-    """The script, and the line of it in which an exception was raised, where there is one; empty without a script."""
+    """The line of the user's program in which an exception was raised, or the script; empty without a script."""
     if script is None:
         return ""
     if isinstance(error, SyntaxError) and error.filename == str(script):
         return f"{script}:{error.lineno}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(script)]
     return f"{script}:{lines[-1]}" if lines else str(script)
+
+
+def library_place(error: BaseException | None = None) -> str:
+    """The line of a library in which an exception was raised, or that runs now; PyTorch's own lines do not count.
+
+    Empty where there is none.
+    """
+    frames = traceback.extract_stack() if error is None else traceback.extract_tb(error.__traceback__)
+    for frame in reversed(frames):
+        parts = Path(frame.filename).parts
+        if "site-packages" not in parts:
+            continue
+        inside = parts[len(parts) - parts[::-1].index("site-packages") :]
+        if inside[0] != "torch":
+            return f"{'/'.join(inside)}:{frame.lineno}"
+    return ""
+
+
+def line_of(script: Path | None) -> str:
+    """The line that runs now, of the user's script or of a library."""
+    lines = [frame.lineno for frame in traceback.extract_stack() if frame.filename == str(script)]
+    return f"{script}:{lines[-1]}" if lines else library_place()

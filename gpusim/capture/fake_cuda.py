@@ -6,6 +6,8 @@ may read them. Its weights and buffers are then replaced by fake CUDA tensors.
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -78,16 +80,42 @@ def _to_meta(tensor: Any) -> Any:
 
 
 @contextmanager
+def silent() -> Iterator[None]:
+    """Nothing is logged or warned of in this context: the message of the command says what fails."""
+    loggers = [logging.getLogger(name) for name in ("torch._subclasses.fake_tensor", "transformers")]
+    levels = [one.level for one in loggers]
+    for one in loggers:
+        one.setLevel(logging.CRITICAL + 1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for one, level in zip(loggers, levels, strict=True):
+            one.setLevel(level)
+
+
+@contextmanager
 def uninitialised() -> Iterator[None]:
-    """Nothing initialises weights in this context: they have no values."""
+    """Nothing initialises weights in this context: they have no values. Nor are those of cells laid side by side."""
     found = {name: value for name, value in vars(torch.nn.init).items() if name.endswith("_") and name[0] != "_"}
+    flatten = torch.nn.RNNBase.flatten_parameters
     try:
         for name in found:
             setattr(torch.nn.init, name, lambda tensor, *_, **__: tensor)
+        torch.nn.RNNBase.flatten_parameters = lambda _: None
         yield
     finally:
+        torch.nn.RNNBase.flatten_parameters = flatten
         for name, value in found.items():
             setattr(torch.nn.init, name, value)
+
+
+_STORES = frozenset({"_parameters", "_buffers", "_modules"})
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
 
 
 class FakeCuda:
@@ -96,6 +124,11 @@ class FakeCuda:
     def __init__(self) -> None:
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
         self._made: dict[int, tuple[Any, Any]] = {}
+
+    @property
+    def made(self) -> list[Any]:
+        """The fake CUDA tensors, in the order in which they were made."""
+        return [fake for _, fake in self._made.values()]
 
     def tensor(self, tensor: Any) -> Any:
         """The fake CUDA tensor that stands for another one."""
@@ -118,8 +151,8 @@ class FakeCuda:
         for part in module.modules():
             for store in (part._parameters, part._buffers):  # noqa: SLF001
                 store.update({name: self.tensor(one) for name, one in store.items() if one is not None})
-            held = {name: one for name, one in vars(part).items() if isinstance(one, torch.Tensor)}
-            vars(part).update({name: self.tensor(one) for name, one in held.items()})
+            held = {name: one for name, one in vars(part).items() if name not in _STORES and tree_any(_is_tensor, one)}
+            vars(part).update({name: self.values(one) for name, one in held.items()})
 
 
 @contextmanager

@@ -16,6 +16,8 @@ from gpusim.capture.attention import ATTENTION
 from gpusim.models.aten.call import Call, CallPhase, Operand, TensorView, Trace
 
 _HOST = "cpu"
+_NOT_OF_A_DEVICE = frozenset({"prim", "profiler"})
+"""Namespaces of what launches no kernel."""
 _NOT_ARGUMENTS = frozenset({"device", "layout", "pin_memory", "dtype", "memory_format", "generator", "names"})
 """Arguments that say nothing beside the results."""
 
@@ -36,7 +38,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # PyTorch is not check
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        if func.namespace in ("aten", ATTENTION) and not _is_view(func):
+        if func.namespace not in _NOT_OF_A_DEVICE and not _is_view(func):
             self._note(func, args, kwargs, result)
         return result
 
@@ -79,8 +81,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # PyTorch is not check
         if not on_device or (not func._schema.is_mutable and _shares(on_device, taken)):  # noqa: SLF001
             return
         self.sweep()
+        outside = "" if func.namespace in ("aten", ATTENTION) else f"{func.namespace}::"
         call = Call(
-            f"{func.overloadpacket.__name__}.{func._overloadname}",  # noqa: SLF001
+            f"{outside}{func.overloadpacket.__name__}.{func._overloadname}",  # noqa: SLF001
             self._layers.path(self.phase),
             self.phase,
             tuple(self._operand(one) for one in operands),

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, Literal
 
 import torch
 
 from gpusim.capture.errors import CaptureError, place_of, reason_of
+from gpusim.capture.exported import exported_source
 from gpusim.capture.fake_cuda import OnMeta, uninitialised
 from gpusim.capture.sizes import Point
 from gpusim.capture.tracing import Source
@@ -20,20 +23,36 @@ from gpusim.files.yamlfile import read_text
 _LIBRARIES = ("timm", "torchvision", "transformers")
 
 
-def source_of(text: str, sizes: Mapping[str, int]) -> Source:
+def source_of(text: str, sizes: Mapping[str, int | Literal["batch"]]) -> Source:
     """The source that a text names.
+
+    Args:
+        text: a library and a name, or the path of a file.
+        sizes: sizes that a user states; an open dimension of an ONNX graph may be the batch.
 
     Raises:
         CaptureError: it cannot be read, or a library that it needs is not there.
     """
+    path = Path(text)
+    if path.suffix == ".onnx":
+        _library("onnx")
+        from gpusim.capture.onnx_graph import onnx_source
+
+        return onnx_source(path, sizes)
+    if path.suffix == ".pt2":
+        return exported_source(path, sizes)
+    numbers = {name: size for name, size in sizes.items() if size != "batch"}
+    if others := [name for name in sizes if name not in numbers]:
+        raise CaptureError(f"--size {others[0]}=batch: of an .onnx file; {text} has a batch")
+    return _source_of(text, path, numbers)
+
+
+def _source_of(text: str, path: Path, sizes: Mapping[str, int]) -> Source:
     kind, colon, name = text.partition(":")
     if colon and kind in ("timm", "torchvision", "hf"):
         return {"timm": _timm, "torchvision": _torchvision, "hf": _transformers}[kind](name, sizes)
-    path = Path(text)
     if path.suffix == ".py":
         return _script(path, sizes)
-    if path.suffix == ".pt2":
-        return _exported(path, sizes)
     raise CaptureError(
         f"{text}: expected a .py script, an .onnx file, an exported program (.pt2), timm:NAME, torchvision:NAME or hf:CONFIG"
     )
@@ -64,6 +83,12 @@ def _images(channels: int) -> Callable[[Point], Any]:
     return inputs
 
 
+def _chosen(what: str, known: Mapping[str, int], sizes: Mapping[str, int]) -> dict[str, int]:
+    if unknown := [name for name in sizes if name not in known]:
+        raise CaptureError(f"{what}: has no size {unknown[0]}; it has {', '.join(known)}")
+    return {**known, **sizes}
+
+
 def _timm(name: str, sizes: Mapping[str, int]) -> Source:
     timm = _library("timm")
     try:
@@ -76,7 +101,7 @@ def _timm(name: str, sizes: Mapping[str, int]) -> Source:
         raise CaptureError(f"timm:{name}: {reason_of(error)}; {remedy}") from None
     channels, height, _ = config.get("input_size", (3, 224, 224))
     fixed_size = bool(config.get("fixed_input_size"))
-    chosen = {"batch": 8, "image_size": height, **sizes}
+    chosen = _chosen(f"timm:{name}", {"batch": 8, "image_size": height}, sizes)
 
     def model(eager: bool) -> Any:
         timm.layers.set_fused_attn(not eager)
@@ -91,7 +116,8 @@ def _torchvision(name: str, sizes: Mapping[str, int]) -> Source:
     known = torchvision.models.list_models(torchvision.models)
     if name not in known:
         raise CaptureError(f"torchvision:{name}: torchvision {torchvision.__version__} has no such model of images")
-    chosen = {"batch": 8, "image_size": 299 if name == "inception_v3" else 224, **sizes}
+    usual = {"batch": 8, "image_size": 299 if name == "inception_v3" else 224}
+    chosen = _chosen(f"torchvision:{name}", usual, sizes)
 
     def model(_eager: bool) -> Any:
         extra = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
@@ -104,44 +130,18 @@ def _torchvision(name: str, sizes: Mapping[str, int]) -> Source:
 
 def _transformers(name: str, sizes: Mapping[str, int]) -> Source:
     transformers = _library("transformers")
-    path = Path(name)
-    try:
-        config = transformers.AutoConfig.from_pretrained(path if path.is_dir() else path.parent if path.name == "config.json" else path, local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
-        raise CaptureError(f"hf:{name}: {reason_of(error)}; give the path of a config.json") from None
-    chosen = {"batch": 8, "seq_len": min(128, getattr(config, "max_position_embeddings", 128) or 128), **sizes}
-    of = config.architectures or []
-    causal = any("CausalLM" in one or "LMHead" in one for one in of)
+    from gpusim.capture.transformers_models import transformers_source
 
-    def model(eager: bool) -> Any:
-        config._attn_implementation = "eager" if eager else "sdpa"  # noqa: SLF001
-        if causal:
-            return transformers.AutoModelForCausalLM.from_config(config)
-        made = getattr(transformers, of[0], None) if of else None
-        return made(config) if made else transformers.AutoModel.from_config(config)
-
-    def inputs(point: Point) -> Any:
-        tokens = torch.empty(point["batch"], point["seq_len"], dtype=torch.long)
-        return {"input_ids": tokens, "labels": tokens} if causal else {"input_ids": tokens}
-
-    return Source(
-        path.parent.name if path.name == "config.json" else path.name,
-        f"hf:{path.name}, {_versions(transformers)}",
-        model,
-        inputs,
-        chosen,
-        attends=True,
-    )
-
-
-def _exported(path: Path, sizes: Mapping[str, int]) -> Source:
-    raise CaptureError(f"{path}: exported programs are not read yet")
+    return transformers_source(name, sizes, transformers)
 
 
 def _script(path: Path, sizes: Mapping[str, int]) -> Source:
     """A script that defines ``model()``, ``inputs(batch, ...)`` and, where it has one, ``loss(output)``."""
-    names: dict[str, Any] = {"__name__": "captured", "__file__": str(path)}
     code = read_text(path)
+    module = ModuleType("captured")
+    module.__file__ = str(path)
+    names = vars(module)
+    sys.modules[module.__name__] = module  # where dataclasses look for it
     try:
         exec(compile(code, str(path), "exec"), names)  # noqa: S102 -- the user's own script
     except (Exception, SystemExit) as error:
@@ -168,5 +168,5 @@ def _script(path: Path, sizes: Mapping[str, int]) -> Source:
         inputs,
         {**known, **sizes},
         (lambda output, _point: loss(output)) if callable(loss) else None,
-        path,
+        script=path,
     )

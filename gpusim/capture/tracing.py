@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,11 +14,12 @@ import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.utils._pytree import tree_leaves
 
-from gpusim.capture.attention import OneCall
-from gpusim.capture.backward import run_backward
-from gpusim.capture.errors import CaptureError, place_of, reason_of
-from gpusim.capture.fake_cuda import FakeCuda, OnMeta, autocast, uninitialised
+from gpusim.capture.attention import OF_ATTENTION, Replaced
+from gpusim.capture.backward import nested, run_backward
+from gpusim.capture.errors import CaptureError, library_place, place_of, reason_of
+from gpusim.capture.fake_cuda import FakeCuda, OnMeta, autocast, silent, uninitialised
 from gpusim.capture.recorder import Layers, Recorder
+from gpusim.capture.recurrent import OF_CUDA
 from gpusim.capture.sizes import Expressions, Point, SizeError, merged
 from gpusim.models.aten.call import Operand, TensorView, Trace
 from gpusim.models.aten.file import FORMAT, ParameterPart, ProgramFile, VariantPart
@@ -45,16 +46,22 @@ class Source:
     """Sizes that may be chosen, with their values unless said otherwise."""
     loss: Callable[[Any, Point], Any] | None = None
     """The loss of what the module returns; None: gradients of ones of all results."""
+    targets: Callable[[Point], Mapping[str, Any]] | None = None
+    """Makes further keyword arguments of training, with which the module returns a loss."""
+    token: Callable[[Point, Callable[[Any], Any]], Mapping[str, Any]] | None = None
+    """Makes the arguments of a step of one more token of each sequence, given what brings tensors to the device."""
     script: Path | None = None
     """The user's program, for messages."""
     attends: bool | None = None
     """Whether the module spells its attention out on request; None: where it calls scaled_dot_product_attention."""
     assumptions: Sequence[str] = ()
+    place: str = ""
+    """What messages name; empty: the script, or the title."""
 
     @property
-    def place(self) -> str:
+    def named(self) -> str:
         """What messages name."""
-        return str(self.script or self.title)
+        return self.place or str(self.script or self.title)
 
 
 @dataclass(slots=True)
@@ -65,8 +72,12 @@ class Traced:
     backward: int
     resident_bytes: int
     parameters: dict[str, tuple[tuple[int, ...], str, bool]] = field(default_factory=dict)
+    taken: tuple[tuple[int, ...], ...] = ()
+    """Shapes of the arguments."""
     images: bool = False
     attends: bool = False
+    assumptions: Sequence[str] = ()
+    """Answers to what a module asks about values."""
 
 
 STEP = 32
@@ -90,11 +101,13 @@ def traced(source: Source, variant: Variant, point: Point) -> Traced:
     Raises:
         CaptureError: the program fails, or decides by values, which fake tensors do not have.
     """
-    with _collected(), uninitialised():
+    with _collected(), silent(), uninitialised():
         eager = variant.attention == "eager"
         with OnMeta():
-            module = _ran(source, "model()", lambda: source.model(eager))
-            arguments = _ran(source, "inputs()", lambda: source.inputs(point))
+            module = _made(source, eager=eager)
+            arguments = {} if variant.mode == "token" else _ran(source, "inputs()", lambda: source.inputs(point))
+            if source.targets is not None and variant.mode == "train":
+                arguments = {**arguments, **source.targets(point)}
             half = _HALF.get(variant.precision)
             if half is not None and not variant.precision.startswith("amp-"):
                 module = module.to(half)
@@ -103,44 +116,69 @@ def traced(source: Source, variant: Variant, point: Point) -> Traced:
             if variant.layout == "nhwc":
                 module = module.to(memory_format=torch.channels_last)
                 arguments = _channels_last(arguments)
-        if isinstance(module, torch.nn.Module):
             module.train(variant.mode == "train")
         cuda = FakeCuda()
         cuda.move(module)
-        arguments = cuda.values(arguments)
+        held = len(cuda.made)
+        if variant.mode == "token" and source.token is not None:
+            make_token = source.token
+            with cuda.mode:
+                arguments = _ran(source, "", lambda: make_token(point, lambda one: cuda.values(_in(one, half))))
+        else:
+            arguments = cuda.values(arguments)
         parameters = {
             name: (tuple(one.shape), str(one.dtype)[6:], one.requires_grad) for name, one in module.named_parameters()
         }
         names = {one: name for name, one in module.named_parameters()}
         layers = Layers(module)
         recorder = Recorder(layers)
-        taken = [one for one in tree_leaves(arguments) if isinstance(one, torch.Tensor)]
-        resident = recorder.keep([*module.parameters(), *module.buffers(), *taken])
+        shapes = tuple(tuple(one.shape) for one in cuda.made[held:])
+        resident = recorder.keep(cuda.made)
         amp = half if variant.precision.startswith("amp-") else None
-        one_call = OneCall() if not eager else nullcontext()
+        replaced = Replaced({**OF_CUDA, **({} if eager else OF_ATTENTION)}, source.script)
 
         def run() -> int:
-            with cuda.mode, layers.followed(), one_call, recorder, autocast(amp):
-                if variant.mode == "inference":
+            with cuda.mode, layers.followed(), replaced, recorder, autocast(amp):
+                if variant.mode != "train":
                     with torch.no_grad():
                         result = _called(module, arguments)
                     return len(recorder.trace.calls)
                 result = _called(module, arguments)
                 results = _results(source.loss(result, point) if source.loss else result)
                 del result
+            if not results:
+                raise CaptureError(
+                    f"{source.named}: nothing that it returns depends on a weight; capture it with --mode inference"
+                )
             forward = len(recorder.trace.calls)
             recorder.phase = "backward"
-            with cuda.mode, recorder, torch.no_grad():
+            with cuda.mode, replaced, recorder, torch.no_grad(), nested(layers, recorder.sweep):
                 leaves = run_backward(results, layers, recorder.sweep)
-                for leaf, gradient in leaves.items():
-                    if leaf in names:
-                        recorder.trace.gradients[names[leaf]] = recorder.view(gradient)
+                for leaf, name in names.items():
+                    gradient = leaves.get(leaf, leaf.grad)
+                    if gradient is not None:
+                        recorder.trace.gradients[name] = recorder.view(gradient)
             return forward
 
         forward = _ran(source, "", run)
         recorder.sweep()
         attends = any(call.base == "attention" for call in recorder.trace.calls)
-        return Traced(recorder.trace, forward, resident, parameters, images, attends)
+        return Traced(recorder.trace, forward, resident, parameters, shapes, images, attends, replaced.assumptions)
+
+
+def _made(source: Source, *, eager: bool) -> Any:
+    """The module of a source.
+
+    Raises:
+        CaptureError: it makes none.
+    """
+    module = _ran(source, "model()", lambda: source.model(eager))
+    module = getattr(module, "_orig_mod", module)  # that of torch.compile
+    if not isinstance(module, torch.nn.Module):
+        raise CaptureError(f"{source.named}: model() returns a {type(module).__name__}; return a torch.nn.Module")
+    if isinstance(module, torch.jit.ScriptModule):
+        raise CaptureError(f"{source.named}: model() returns a TorchScript module; return the module that it is made of")
+    return module
 
 
 def _called(module: Any, arguments: Any) -> Any:
@@ -151,6 +189,8 @@ def _called(module: Any, arguments: Any) -> Any:
 
 def _results(result: Any) -> list[Any]:
     """Results whose gradient is asked for: a loss, where the module gives one, else all."""
+    if is_dataclass(result) and not isinstance(result, Mapping):
+        result = vars(result)
     loss = result.get("loss") if isinstance(result, Mapping) else None
     leaves = (
         [loss]
@@ -162,7 +202,7 @@ def _results(result: Any) -> list[Any]:
 
 def _in(arguments: Any, dtype: Any) -> Any:
     def of(one: Any) -> Any:
-        return one.to(dtype) if one.is_floating_point() else one
+        return one.to(dtype) if dtype is not None and one.is_floating_point() else one
 
     return torch.utils._pytree.tree_map_only(torch.Tensor, of, arguments)
 
@@ -186,17 +226,31 @@ def _collected() -> Iterator[None]:
             gc.enable()
 
 
+_NO_VALUE = "meta tensor"
+"""What PyTorch says of values that are asked for where there are none."""
+
+
 def _ran(source: Source, called: str, run: Callable[[], Any]) -> Any:
     try:
         return run()
     except CaptureError:
         raise
     except (Exception, SystemExit) as error:
-        place = place_of(source.script, error) or source.title
-        if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
+        place = place_of(source.script, error) or source.named
+        if (within := library_place(error)) and not place.partition(":")[2].isdigit():
+            place = f"{place} ({within})"
+        if isinstance(error, DataDependentOutputException) or _NO_VALUE in str(error):
+            what = f"{called}: it reads the value of a weight, an input or a random tensor" if called else (
+                "the module decides by a value of a tensor"
+            )
             raise CaptureError(
-                f"{place}: the module decides by a value of a tensor, which has none here; "
-                "state the value as a number, or leave the part out"
+                f"{place}: {what}, which has none here; state the value as a number, or leave the part out"
+            ) from None
+        if isinstance(error, DynamicOutputShapeException):
+            function = str(error.func).removeprefix("aten.")
+            raise CaptureError(
+                f"{place}: the shape of what {function} gives depends on values, which there are none of here; "
+                "use a mask of a fixed shape, or leave the part out"
             ) from None
         raise CaptureError(f"{place}: {called + ': ' if called else ''}{reason_of(error)}") from None
 
@@ -216,6 +270,7 @@ class _Document:
 
     def part(self, variant: Variant) -> VariantPart:
         first = self._traces[0]
+        resident = self._expressions.of([one.resident_bytes for one in self._traces]) if variant.mode == "token" else None
         calls = [one.trace.calls for one in self._traces]
         for at, same in enumerate(zip(*calls, strict=False)):
             if len({(call.name, call.layer) for call in same}) > 1:
@@ -244,6 +299,7 @@ class _Document:
             precision=variant.precision,
             layout=variant.layout,
             attention=variant.attention,
+            resident_bytes=resident,
             storages=storages,
             tensors=self._entries,
             backward=first.backward,
@@ -290,14 +346,14 @@ def _marked(found: Any, first: Any) -> Any:
     return {"size": found} if isinstance(found, str) and not isinstance(first, str) else found
 
 
-def held_precision(source: Source) -> Precision:
-    """Precision of a module by the type that most elements of its weights have.
+def held_precision(source: Source) -> tuple[Precision, bool]:
+    """Precision of a module by the type that most elements of its weights have, and whether it has any.
 
     Raises:
         CaptureError: there is none for it.
     """
-    with uninitialised(), OnMeta():
-        module = _ran(source, "model()", lambda: source.model(False))
+    with silent(), uninitialised(), OnMeta():
+        module = _made(source, eager=False)
     held = Counter[Any]()
     for one in module.parameters():
         held[one.dtype] += one.numel()
@@ -306,9 +362,9 @@ def held_precision(source: Source) -> Precision:
         *others, last = _PRECISIONS.values()
         name = str(most).removeprefix("torch.")
         raise CaptureError(
-            f"{source.place}: {name} is not supported; convert the model to {', '.join(others)} or {last}"
+            f"{source.named}: {name} is not supported; convert the model to {', '.join(others)} or {last}"
         )
-    return _PRECISIONS[most]
+    return _PRECISIONS[most], bool(held)
 
 
 def captured(
@@ -334,7 +390,8 @@ def captured(
     chosen = list(dict.fromkeys(variants))
 
     def trace_of(variant: Variant, point: Point) -> Traced:
-        key = variant, tuple(point.values())
+        others = _OF_OTHERS if variant.mode == "token" else _OF_TOKENS
+        key = variant, tuple(size for name, size in point.items() if source.token is None or name not in others)
         if key not in known:
             known[key] = traced(source, variant, point)
             progress(len(known), len(chosen) * (len(source.sizes) + 1) + 1)
@@ -344,7 +401,12 @@ def captured(
     chosen = list(dict.fromkeys(_that_differ(chosen, images=one.images, attends=_attends(source, one))))
     for variant in chosen:
         _ = trace_of(variant, source.sizes)  # what fails here is no matter of sizes
-    symbols = list(source.sizes if symbols is None else symbols)
+    wanted = list(source.sizes if symbols is None else symbols)
+    first_of = {variant.mode: variant for variant in reversed(chosen)}
+    symbols = _followed(source, wanted, lambda point: [trace_of(variant, point) for variant in first_of.values()])
+    unused = [f"no input depends on {name}" for name in wanted if name not in symbols]
+    answers = [text for variant in chosen for text in trace_of(variant, source.sizes).assumptions]
+    source = replace(source, assumptions=[*source.assumptions, *unused, *dict.fromkeys(answers)])
     while True:
         points = points_of(source.sizes, symbols)
         try:
@@ -358,8 +420,24 @@ def captured(
             return _file(source, parts, points, symbols, optimizer, precision, item, attends=attends)
         except (SizeError, CaptureError) as error:
             if not symbols:
-                raise CaptureError(f"{source.place}: {error}") from None
+                raise CaptureError(f"{source.named}: {error}") from None
             symbols.pop()  # the batch, which comes first, is the likeliest to be free
+
+
+_OF_TOKENS = frozenset({"past_len"})
+"""Sizes that only steps of one token have."""
+_OF_OTHERS = frozenset({"seq_len"})
+"""Sizes that steps of one token lack."""
+
+
+def _followed(source: Source, symbols: Sequence[str], traces_of: Callable[[Point], Sequence[Traced]]) -> list[str]:
+    """Sizes that the arguments of a program depend on."""
+    first = [one.taken for one in traces_of(source.sizes)]
+
+    def follows(name: str) -> bool:
+        return [one.taken for one in traces_of(points_of(source.sizes, [name])[1])] != first
+
+    return [name for name in symbols if follows(name)]
 
 
 def _attends(source: Source, one: Traced) -> bool:

@@ -15,7 +15,8 @@ from gpusim.errors import excerpt
 
 if TYPE_CHECKING:
     from gpusim.models.aten.file import ProgramFile
-    from gpusim.models.policy import AttentionKind, Layout, Mode, Optimizer, Precision
+    from gpusim.models.aten.program import TracedMode
+    from gpusim.models.policy import AttentionKind, Layout, Optimizer, Precision
 
 Choice = TypeVar("Choice", bound=str)
 
@@ -42,7 +43,12 @@ def capture(
     out: Annotated[Path, typer.Option("-o", help="File to write.", metavar="MODEL.yaml")],
     modes: Annotated[
         list[str] | None,
-        typer.Option("--mode", help="train or inference. May be repeated. Default: both.", metavar="MODE"),
+        typer.Option(
+            "--mode",
+            help="train, inference, or, of causal models of transformers, token: one more token of each sequence. May be "
+            "repeated. Default: all.",
+            metavar="MODE",
+        ),
     ] = None,
     precisions: Annotated[
         list[str] | None,
@@ -86,7 +92,10 @@ def capture(
     """Write a model file from a PyTorch module, by recording what it calls."""
     if out.suffix not in (".yaml", ".yml"):
         refuse(f"-o {out}: expected a .yaml file")
-    chosen = {name: size_of("--size", name, text) for name, text in pairs_of("--size", sizes).items()}
+    chosen: dict[str, int | Literal["batch"]] = {
+        name: "batch" if text == "batch" else size_of("--size", name, text)
+        for name, text in pairs_of("--size", sizes).items()
+    }
     if batch is not None:
         chosen["batch"] = batch
     from gpusim.models.policy import ATTENTION_KINDS, LAYOUTS, MODES
@@ -94,7 +103,7 @@ def capture(
     content = _captured(
         source,
         chosen,
-        _known("--mode", modes, MODES) or MODES,
+        _known("--mode", modes, (*MODES, "token")),
         _known("--precision", precisions, _PRECISIONS),
         _known("--layout", layouts, LAYOUTS),
         _known("--attention", attentions, ATTENTION_KINDS) or ("fused",),
@@ -132,8 +141,8 @@ def _known(option: str, given: Sequence[str] | None, known: tuple[Choice, ...]) 
 
 def _captured(
     text: str,
-    sizes: Mapping[str, int],
-    modes: Sequence[Mode],
+    sizes: Mapping[str, int | Literal["batch"]],
+    modes: Sequence[TracedMode],
     precisions: Sequence[Precision] | None,
     layouts: Sequence[Layout] | None,
     attentions: Sequence[AttentionKind],
@@ -147,11 +156,15 @@ def _captured(
     except ImportError:
         refuse(f"{text}: a capture needs PyTorch; install it with: pip install 'gpusim[torch]'")
     from gpusim.models.aten.program import Variant
-    from gpusim.models.policy import default_layout
+    from gpusim.models.policy import MODES, default_layout
     from gpusim.progress import progress_bar
 
     source = source_of(text, sizes)
-    own = held_precision(source)
+    if "token" in modes and source.token is None:
+        refuse(f"--mode token: of causal models of transformers; {text} is none")
+    own, trains = held_precision(source)
+    every = MODES if trains else ("inference",)
+    modes = modes or (*every, *(("token",) if source.token is not None else ()))
     asked = precisions or ((own, "amp-fp16") if own == "fp32" else (own,))
     variants = [
         Variant(mode, precision, layout, attention)

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from gpusim.errors import InputError
 from gpusim.gc_pause import gc_paused
-from gpusim.models.loading import Model, load_model, open_model
+from gpusim.models.loading import Model, open_model
 from gpusim.models.policy import Policy
 from gpusim.prediction.timing import Simulate
 from gpusim.sim.simulate import simulate
@@ -119,7 +119,7 @@ class GenerationWorkload:
     @gc_paused()
     def predict(self, system: System, simulate: Simulate = simulate, *_of_operators: object) -> Generation:
         self.prompt.refuse_several_gpus()
-        model, of = load_model(self.prompt.model), self.prompt
+        model, of = open_model(self.prompt.model), self.prompt
         return predict_generation(system, model, of.sizes, self.tokens, of.policy, of.options, simulate)
 
     @gc_paused()
@@ -130,7 +130,7 @@ class GenerationWorkload:
             InputError: what cannot be predicted.
         """
         self.prompt.refuse_several_gpus()
-        model, of = load_model(self.prompt.model), self.prompt
+        model, of = open_model(self.prompt.model), self.prompt
         return generation_footprint(system, model, of.sizes, self.tokens, of.policy)
 
     def __str__(self) -> str:

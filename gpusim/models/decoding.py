@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gpusim.errors import InputError
+from gpusim.models.aten.file import CapturedModel, token_program
+from gpusim.models.aten.program import Program
 from gpusim.models.graph import Graph, Node
 from gpusim.models.layers.attention import Attention
 from gpusim.models.layers.views import KvCache
@@ -21,13 +23,15 @@ class DecodingError(InputError):
     """A model that does not write one token after the other; one line."""
 
 
-def token_graph(model: Model, sizes: Mapping[str, int], kept: int) -> Graph:
+def token_graph(model: Model | CapturedModel, sizes: Mapping[str, int], kept: int) -> Graph | Program:
     """The model for one new token of each sequence, with so many tokens before it.
 
     Raises:
         DecodingError: the model sees tokens that come later, or has no sequences.
         SpecError: a size that the model does not have, or more tokens than it takes.
     """
+    if isinstance(model, CapturedModel):
+        return token_program(model, sizes, kept)
     if "seq_len" not in model.content.sizes:
         raise DecodingError(f"{model.name}: has no seq_len; only decoders of one sequence can generate")
     every = [node for node in model.graph({**sizes, "seq_len": 2}).nodes if isinstance(node.layer, Attention)]

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpusim.models.decoding import token_graph
+from gpusim.models.aten.file import CapturedModel
+from gpusim.models.aten.program import Program
 from gpusim.models.graph import Graph
 from gpusim.models.loading import Model
 from gpusim.models.policy import Policy
@@ -61,7 +63,7 @@ class Generation:
 
 def predict_generation(
     system: System,
-    model: Model,
+    model: Model | CapturedModel,
     sizes: Mapping[str, int],
     count: int,
     policy: Policy,
@@ -83,7 +85,7 @@ def predict_generation(
 
 
 def generation_footprint(
-    system: System, model: Model, sizes: Mapping[str, int], count: int, policy: Policy
+    system: System, model: Model | CapturedModel, sizes: Mapping[str, int], count: int, policy: Policy
 ) -> Footprint:
     """The memory that the last token needs, which keeps keys and values of all others, without a prediction.
 
@@ -94,7 +96,7 @@ def generation_footprint(
     return model_footprint(system, token_graph(model, sizes, last), policy)
 
 
-def _kept(prompt: Graph, count: int) -> tuple[int, int]:
+def _kept(prompt: Graph | Program, count: int) -> tuple[int, int]:
     """Tokens that the first and the last generated one find before them; the prompt's step gives the first of all."""
     first = prompt.sizes.get("seq_len", 0)
     return first, first + max(0, count - 2)

@@ -12,7 +12,7 @@ import gzip
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,8 +23,8 @@ from gpusim.errors import excerpt
 from gpusim.expression import evaluate
 from gpusim.files.yamlfile import SpecError
 from gpusim.models.aten.call import DTYPES, Call, Operand, TensorView, Trace
-from gpusim.models.aten.program import Parameter, Program, Variant
-from gpusim.models.policy import Mode, Optimizer, Precision
+from gpusim.models.aten.program import Parameter, Program, TracedMode, Variant
+from gpusim.models.policy import Optimizer, Precision
 from gpusim.models.shape import Shape
 from gpusim.units import LARGEST_SIZE
 
@@ -44,10 +44,12 @@ class _Part(BaseModel):
 class VariantPart(_Part):
     """A trace of a captured model."""
 
-    mode: Mode
+    mode: TracedMode
     precision: str
     layout: str
     attention: str
+    resident_bytes: Size | None = None
+    """Of a step of one token: bytes of weights, buffers, inputs, and keys and values of earlier tokens."""
     storages: dict[int, Size]
     """Bytes of each storage."""
     tensors: list[TensorEntry]
@@ -148,6 +150,25 @@ class CapturedModel:
         return _AtSizes(self, {**self.content.sizes, **(sizes or {})}).program()
 
 
+def token_program(model: CapturedModel, sizes: Mapping[str, int], kept: int) -> Program:
+    """The step of one more token of each sequence, with so many tokens before it.
+
+    Raises:
+        SpecError: it was not captured, or not at such sizes; one line.
+    """
+    content = model.content
+    part = next((one for one in content.traces if one.mode == "token"), None)
+    if part is None:
+        raise SpecError(
+            f"{model.name}: has no trace of one token; capture a causal model of transformers with --mode token"
+        )
+    model.check_sizes({**sizes, "past_len": kept})
+    at_sizes = _AtSizes(model, {**content.sizes, **sizes, "past_len": kept})
+    resident = at_sizes.number(part.resident_bytes or content.resident_bytes)
+    program = at_sizes.program()
+    return replace(program, one_token=True, resident_bytes=resident, sizes={**program.sizes, "seq_len": 1})
+
+
 def is_captured(path: Path) -> bool:
     """Whether a file begins as that of a captured model."""
     try:
@@ -225,12 +246,12 @@ class _AtSizes:
         return Program(
             self._model.name,
             content.item,
-            self._number(content.items),
+            self.number(content.items),
             self._sizes,
             parameters,
             {part.variant: partial(self._trace, part) for part in content.traces},
             content.optimizer,
-            self._number(content.resident_bytes),
+            self.number(content.resident_bytes),
             content.images,
             content.attends,
             source=content.source,
@@ -259,21 +280,22 @@ class _AtSizes:
             )
             for at, (name, layer, operands, results, arguments, _) in enumerate(part.calls)
         ]
-        sizes = {storage: self._number(size) for storage, size in part.storages.items()}
+        sizes = {storage: self.number(size) for storage, size in part.storages.items()}
         gradients = {name: tensors[place] for name, place in part.gradients.items()}
         return Trace(calls, sizes, [tuple(call[5]) for call in part.calls], gradients)
 
     def _shape(self, entries: Sequence[Size]) -> Shape:
-        return tuple(entries) if all(isinstance(one, int) for one in entries) else tuple(map(self._number, entries))  # type: ignore[arg-type]
+        return tuple(entries) if all(isinstance(one, int) for one in entries) else tuple(map(self.number, entries))  # type: ignore[arg-type]
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, list):
             return [self._argument(one) for one in value]
         if isinstance(value, dict):
-            return self._number(value["size"])
+            return self.number(value["size"])
         return value
 
-    def _number(self, entry: Size) -> int:
+    def number(self, entry: Size) -> int:
+        """A number, or the value of an expression."""
         if isinstance(entry, int):
             return entry
         if entry not in self._known:

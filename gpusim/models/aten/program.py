@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from gpusim.models.aten.call import Call, Operand, TensorView, Trace
 from gpusim.models.policy import Clipping, Mode, Optimizer, Policy, PolicyError
@@ -16,11 +17,15 @@ _TRACED_AS = {"tf32": "fp32"}
 """Precisions that differ in the kernels of products alone."""
 
 
+TracedMode = Mode | Literal["token"]
+
+
 @dataclass(frozen=True, slots=True)
 class Variant:
     """A way of running a model that changes what it calls."""
 
-    mode: Mode
+    mode: TracedMode
+    """``token``: inference of one more token of each sequence, with ``past_len`` of each in a cache."""
     precision: str
     """That of the calls: ``tf32`` is ``fp32``."""
     layout: str
@@ -72,6 +77,8 @@ class Program:
     clipping: Clipping = "none"
     counted_loss: bool = False
     uneven: float = 0.0
+    one_token: bool = False
+    """Whether a step is that of one more token of each sequence."""
     source: str = field(default="", compare=False)
 
     @property
@@ -93,7 +100,8 @@ class Program:
         """
         precision = _TRACED_AS.get(policy.precision, policy.precision)
         attention = ("fused" if policy.calls_fused_attention else "eager") if self.attends else "fused"
-        wanted = Variant(policy.mode, precision, policy.layout if self.images else "nchw", attention)
+        mode = "token" if self.one_token else policy.mode
+        wanted = Variant(mode, precision, policy.layout if self.images else "nchw", attention)
         if wanted in self.traces:
             return self.traces[wanted]()
         if precision in _SWAPPED:
@@ -143,4 +151,11 @@ def multiply_adds(call: Call) -> int:
         case "attention":
             query, key = call.operand(0), call.operand(1)
             return (query.elements + call.returned[0].elements) * key.shape[-2]
+        case "_grouped_mm":
+            return call.operand(0).elements * call.returned[0].shape[-1]
+        case "_cudnn_rnn":  # each matrix of weights, at every position of every sequence
+            given, weights = call.operand(0), call.operands[1]
+            assert isinstance(weights, tuple)
+            matrices = sum(one.elements for one in weights if one is not None and len(one.shape) > 1)
+            return matrices * math.prod(given.shape[:-1])
     return 0
