@@ -167,6 +167,8 @@ _OTHERS: Mapping[str, Operations] = {
     "copy": {},
     # Functions without a layer.
     "log": {"log": 1},
+    "erf": {"erf": 1},
+    "random": {"random": 1},
     "power": {"log": 1, "mul": 1, "exp": 1},
     "sine": {"mul": 7, "add": 7},  # reduction of the angle, and a polynomial [assumed]
     # Parts of kernels.

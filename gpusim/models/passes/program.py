@@ -31,7 +31,7 @@ def program_tasks(program: Program, policy: Policy, gpu: Gpu) -> tuple[Task, ...
         gradients.add_up(tape)
         optimizer.update(tape, program.optimizer, program.clipping, program.counted_loss)
     tasks = tuple(tape.tasks)
-    return tasks if policy.fusion == "none" else fused(tasks)
+    return fused(tasks) if policy.fusion == "elementwise" else tasks
 
 
 def _refuse(program: Program, policy: Policy) -> None:
