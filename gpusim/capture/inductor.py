@@ -8,7 +8,7 @@ Inductor's passes, its lowering and its scheduler. No code is generated. Kernels
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -26,9 +26,11 @@ from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.graph import GraphLowering
 from torch._inductor.virtualized import V
 from torch._subclasses.functional_tensor import dispatch_functionalize
+from torch.fx import traceback
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from gpusim.capture.fake_cuda import FakeCuda, autocast
+from gpusim.capture.recorder import Layers
 from gpusim.models.aten.call import Call, Operand, TensorView, Trace
 
 DEVICE = SimpleNamespace(
@@ -51,6 +53,8 @@ DEVICE = SimpleNamespace(
 )
 """Properties that Inductor asks for: of an A100. What it fuses does not depend on them."""
 KERNEL = "inductor_kernel.default"
+_STACK = "nn_module_stack"
+"""What nodes of a graph say of the modules that make them."""
 _MOVES = frozenset({"load", "store", "to_dtype", "constant", "index_expr", "store_reduction", "reduction", "masked"})
 """Operations of a kernel's body that compute nothing."""
 _ARITHMETIC: Mapping[str, str] = {
@@ -69,7 +73,13 @@ _ARITHMETIC: Mapping[str, str] = {
 
 
 def compiled_trace(
-    call: Callable[..., Any], module: Any, arguments: Sequence[Any], cuda: FakeCuda, dtype: Any, replaced: Any
+    call: Callable[..., Any],
+    module: Any,
+    arguments: Sequence[Any],
+    cuda: FakeCuda,
+    dtype: Any,
+    replaced: Any,
+    layers: Layers,
 ) -> Trace:
     """Kernels of an inference pass that Inductor compiled.
 
@@ -80,6 +90,7 @@ def compiled_trace(
         cuda: the mode of the fake tensors.
         dtype: that of autocast; None without.
         replaced: the context in which functions are calls of their own.
+        layers: follows the modules that are called.
     """
     held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     for one in held.values():
@@ -97,7 +108,7 @@ def compiled_trace(
 
     inputs = [*(flat[at] for at in places), *held.values()]
     with cuda.mode, torch.no_grad(), config.patch(joint_graph_constant_folding=False):
-        with replaced:
+        with replaced, _noted(layers):
             graph = make_fx(dispatch_functionalize(run), select_decomp_table(), tracing_mode="fake")(*inputs)
         graph.graph.eliminate_dead_code()
         graph.recompile()
@@ -116,6 +127,23 @@ def compiled_trace(
             lowering.finalize()
             lowering._update_scheduler()  # noqa: SLF001 -- what codegen begins with
             return _Kernels(lowering).trace()
+
+
+@contextmanager
+def _noted(layers: Layers) -> Iterator[None]:
+    """The graph that is traced in this context notes the path of the module of each call."""
+
+    def note(path: str) -> None:
+        traceback.current_meta[_STACK] = {path: (path, object)}
+
+    with traceback.preserve_node_meta(), layers.followed(note):
+        yield
+
+
+def _layer(nodes: Iterable[Any]) -> str:
+    """Path of the module of the last of some nodes of the graph that says so."""
+    paths = [next(iter(one.meta[_STACK])) for one in nodes if one.meta.get(_STACK)]
+    return paths[-1] if paths else ""
 
 
 @contextmanager
@@ -206,7 +234,7 @@ class _Kernels:
                 operands.append(self._operand(value))
             elif value != one.default_value and one.name not in ("dtype", "layout", "device", "pin_memory"):
                 arguments[one.name] = _plain(value)
-        return Call(f"{name}.default", "", "forward", tuple(operands), results, arguments)
+        return Call(f"{name}.default", _layer(kernel.origins), "forward", tuple(operands), results, arguments)
 
     def _operand(self, value: Any) -> Operand:
         if isinstance(value, list | tuple):
@@ -244,7 +272,8 @@ class _Kernels:
         arguments["functions"] = [
             [_ARITHMETIC.get(name, "mask"), count] for name, count in sorted(operations.items()) if name not in _MOVES
         ]
-        return Call(KERNEL, "", "forward", tuple(reads), tuple(writes), arguments)
+        origins = (origin for part in node.get_nodes() for origin in part.node.origins)
+        return Call(KERNEL, _layer(origins), "forward", tuple(reads), tuple(writes), arguments)
 
     def _touched(self, dependencies: Any) -> list[TensorView]:
         """Tensors as a kernel goes over them: sizes of its loops, and the steps in memory of each."""

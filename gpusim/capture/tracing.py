@@ -140,7 +140,7 @@ def traced(source: Source, variant: Variant, point: Point) -> Traced:
 
         def run() -> int:
             if variant.compiled:
-                recorder.trace = compiled_trace(_called, module, arguments, cuda, amp, replaced)
+                recorder.trace = compiled_trace(_called, module, arguments, cuda, amp, replaced, layers)
                 return len(recorder.trace.calls)
             with cuda.mode, layers.followed(), replaced, recorder, autocast(amp):
                 if variant.mode != "train":
