@@ -140,6 +140,13 @@ def test_images_of_another_size_read_their_corners() -> None:
     assert pointwise(task).reads == (Access(4096, Dtype.FP32, None, 256),)
 
 
+def test_windows_are_laid_out_image_by_image() -> None:
+    images, columns = tensor((4, 8, 14, 14)), tensor((4, 72, 49))
+    launched = tasks(call("im2col", [images], [columns], kernel_size=[3, 3], padding=[1, 1], stride=[2, 2]))
+    assert [one.operator.extents for one in launched if isinstance(one.operator, Pointwise)] == [(72 * 49, 1)] * 4
+    assert [one.call for one in launched] == ["unfold", "", "", ""]
+
+
 # Losses -------------------------------------------------------------------------------------------
 
 
