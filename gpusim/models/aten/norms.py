@@ -38,7 +38,8 @@ def _safe_softmax(launches: Launches, call: Call) -> None:
 
 @lowers("_softmax_backward_data", kind="softmax_backward")
 def _softmax_backward(launches: Launches, call: Call) -> None:
-    softmax(launches, "softmax_backward", call.tensors[:2], call.returned[0], call.arguments.get("dim", -1))
+    gradient, result = call.tensors[:2]
+    softmax_gradient(launches, gradient, result, call.returned[0], call.arguments.get("dim", -1))
 
 
 @lowers("_log_softmax_backward_data", kind="log_softmax_backward")
@@ -59,6 +60,20 @@ def softmax(
     n = result.shape[dim] if result.shape else 1
     accesses = tuple(map(whole, reads))
     launches.launch(RowReduction(function, result.elements // n, n, accesses, (whole(result),)), reads, [result], kind)
+
+
+def softmax_gradient(
+    launches: Launches,
+    gradient: TensorView,
+    result: TensorView,
+    given: TensorView,
+    dim: int,
+    kind: str | None = None,
+) -> None:
+    """The gradient of softmax: that of the result is multiplied with it by a kernel of its own (SoftMax.cu)."""
+    product = launches.temporary(result.shape, gradient.dtype_name)
+    launches.elementwise(("mul",), [gradient, result], [product], kind)
+    softmax(launches, "softmax_backward", [product, result], given, dim, "")
 
 
 # Norms of rows ------------------------------------------------------------------------------------

@@ -102,3 +102,13 @@ def test_softmax_is_of_rows_along_a_dimension(dim: int, extents: tuple[int, int]
     assert isinstance(task.operator, RowReduction)
     assert task.operator.extents == extents
     assert task.call == "softmax"
+
+
+def test_the_gradient_of_softmax_is_multiplied_with_its_result_first() -> None:
+    x = tensor((8, 64), "float16")
+    product, rows = tasks(call("_softmax_backward_data", [x, tensor((8, 64), "float16")], [x], "backward", dim=-1))
+    assert isinstance(product.operator, Pointwise)
+    assert product.operator.function == "mul"
+    assert isinstance(rows.operator, RowReduction)
+    assert rows.reads[0] == product.writes[0]
+    assert (product.call, rows.call) == ("softmax_backward", "")
