@@ -58,15 +58,9 @@ class OnMeta(TorchFunctionMode):  # type: ignore[misc]  # PyTorch is not checked
 
 
 def _without_devices(args: Any, kwargs: dict[str, Any]) -> Any:
-    kwargs.pop("device", None)
-    return tuple(one for one in args if at_device(one) is None), kwargs
-
-
-def at_device(value: Any) -> torch.device | None:
-    """The device that an argument states; None where it states none."""
-    if isinstance(value, torch.device):
-        return value
-    return torch.device(value) if isinstance(value, str) and value.split(":")[0] in ("cpu", "cuda", "meta") else None
+    """What a conversion keeps: the type and the layout; ``non_blocking`` and ``copy`` say nothing here."""
+    kept = {name: value for name, value in kwargs.items() if name in ("dtype", "memory_format", "other")}
+    return (args[0], *(one for one in args[1:] if isinstance(one, torch.dtype | torch.Tensor))), kept
 
 
 def _is_meta(value: Any) -> bool:
@@ -82,7 +76,7 @@ def _to_meta(tensor: Any) -> Any:
 @contextmanager
 def silent() -> Iterator[None]:
     """Nothing is logged or warned of in this context: the message of the command says what fails."""
-    loggers = [logging.getLogger(name) for name in ("torch._subclasses.fake_tensor", "transformers")]
+    loggers = [logging.getLogger(name) for name in ("torch._subclasses.fake_tensor", "torch.export", "transformers")]
     levels = [one.level for one in loggers]
     for one in loggers:
         one.setLevel(logging.CRITICAL + 1)

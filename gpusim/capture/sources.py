@@ -43,7 +43,7 @@ def source_of(text: str, sizes: Mapping[str, int | Literal["batch"]]) -> Source:
         return exported_source(path, sizes)
     numbers = {name: size for name, size in sizes.items() if size != "batch"}
     if others := [name for name in sizes if name not in numbers]:
-        raise CaptureError(f"--size {others[0]}=batch: of an .onnx file; {text} has a batch")
+        raise CaptureError(f"--size {others[0]}=batch: of an .onnx file or an exported program; {text} has a batch")
     return _source_of(text, path, numbers)
 
 

@@ -408,8 +408,7 @@ def captured(
         _ = trace_of(variant, source.sizes)  # what fails here is no matter of sizes
     wanted = list(source.sizes if symbols is None else symbols)
     first_of = {variant.mode: variant for variant in reversed(chosen)}
-    symbols = _followed(source, wanted, lambda point: [trace_of(variant, point) for variant in first_of.values()])
-    unused = [f"no input depends on {name}" for name in wanted if name not in symbols]
+    symbols, unused = _followed(source, wanted, lambda point: [trace_of(one, point) for one in first_of.values()])
     answers = [text for variant in chosen for text in trace_of(variant, source.sizes).assumptions]
     source = replace(source, assumptions=[*source.assumptions, *unused, *dict.fromkeys(answers)])
     while True:
@@ -435,14 +434,21 @@ _OF_OTHERS = frozenset({"seq_len"})
 """Sizes that steps of one token lack."""
 
 
-def _followed(source: Source, symbols: Sequence[str], traces_of: Callable[[Point], Sequence[Traced]]) -> list[str]:
-    """Sizes that the arguments of a program depend on."""
+def _followed(
+    source: Source, symbols: Sequence[str], traces_of: Callable[[Point], Sequence[Traced]]
+) -> tuple[list[str], list[str]]:
+    """Sizes that the arguments of a program depend on, and what is to be said of those that they do not."""
     first = [one.taken for one in traces_of(source.sizes)]
-
-    def follows(name: str) -> bool:
-        return [one.taken for one in traces_of(points_of(source.sizes, [name])[1])] != first
-
-    return [name for name in symbols if follows(name)]
+    followed, unused = [], []
+    for name in symbols:
+        try:
+            if [one.taken for one in traces_of(points_of(source.sizes, [name])[1])] != first:
+                followed.append(name)
+            else:
+                unused.append(f"no input depends on {name}")
+        except CaptureError as error:
+            unused.append(f"{name} is {source.sizes[name]}, since at another size: {error}")
+    return followed, unused
 
 
 def _attends(source: Source, one: Traced) -> bool:
