@@ -58,18 +58,19 @@ class ConvolutionCandidate:
 
 
 def ranked_convolutions(
-    system: System, operator: Convolution, name: str | None, unit: Unit | None, *, warm: bool
+    system: System, operator: Convolution, name: str | None, unit: Unit | None, torch: str = "", *, warm: bool
 ) -> Sequence[ConvolutionCandidate | OnlyCandidate]:
     """The plans that a convolution may run on, the one that a library would launch first.
 
     Args:
         name: pins the kernel of this printed name.
         unit: only kernels on CUDA cores, or on Tensor Cores.
+        torch: version of PyTorch, which decides between its own kernels and cuDNN's; empty for the newest known.
 
     Raises:
         UnsupportedError: there are none; the text says what the GPU has.
     """
-    direct = _depthwise(system, operator, name, unit, warm=warm)
+    direct = _depthwise(system, operator, name, unit, torch, warm=warm)
     if direct is not None:
         return [OnlyCandidate(direct, direct.estimate_us)]
     boost_mhz = system.gpu.clock.boost_mhz
@@ -90,13 +91,13 @@ def ranked_convolutions(
 
 
 def _depthwise(
-    system: System, operator: Convolution, name: str | None, unit: Unit | None, *, warm: bool
+    system: System, operator: Convolution, name: str | None, unit: Unit | None, torch: str, *, warm: bool
 ) -> DepthwisePlan | None:
     """The plan of a convolution of channels by themselves, which a framework runs by rule on CUDA cores."""
     transforms = system.library.convolution_transforms
     if transforms is None or not is_depthwise(operator) or unit == "tensor":
         return None
-    planned = depthwise(_surroundings(system.gpu, transforms, operator, warm=warm), operator)
+    planned = depthwise(_surroundings(system.gpu, transforms, operator, warm=warm), operator, torch)
     return planned if name in (None, planned.name) else None
 
 
