@@ -55,6 +55,11 @@ class ConvolutionTraits(Entry):
         default=None,
         description="channels, and filters, up to which neighbouring groups are computed as one, zeros between them",
     )
+    whole_group_tiles: bool = Field(
+        default=False,
+        description="in 16 bits and with cuDNN 8, groups of images that lie pixel by pixel must fill tiles: as many as "
+        "merged_channels hold, or of filters that are a multiple of a tile's",
+    )
     walks_taps_as_one: bool = Field(
         default=False,
         description="channels under any taps follow each other in a k-step, and in tiles of the filters' gradient",
