@@ -26,6 +26,10 @@ class ConvolutionTraits(Entry):
     max_channels: Count | None = Field(default=None, description="most channels of a group")
     max_filters: Count | None = Field(default=None, description="most filters of a group")
     max_taps: Count | None = Field(default=None, description="largest filter")
+    unaligned_to: Count | None = Field(
+        default=None,
+        description="only one group, of channels that are no multiple of this, as others run on other kernels",
+    )
     strided: bool | None = Field(
         default=None, description="only with a stride, or (false) only without; either if left out"
     )

@@ -213,6 +213,7 @@ def _takes(traits: ConvolutionTraits, operator: Convolution) -> bool:
         operator.op in traits.ops
         and (traits.images == operator.layout or transposed)
         and taps <= (traits.max_taps or taps)
+        and (not traits.unaligned_to or (shape.groups == 1 and channels % traits.unaligned_to > 0))
         and (traits.min_channels or channels) <= channels <= (traits.max_channels or channels)
         and shape.height * shape.width % (traits.pixels_multiple or 1) == 0
         and traits.strided in (None, strided)

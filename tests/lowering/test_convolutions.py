@@ -558,12 +558,31 @@ def test_sums_of_ctas_are_added_up_by_a_second_kernel() -> None:
     assert plan.totals[1].traffic.l2_read_bytes == 4 * 9 * 144 * plan.grid.y
 
 
-def test_few_filters_take_narrow_tiles() -> None:
-    """Of 18 filters, tiles of 64 would compute 46 more."""
-    operator = Convolution(ConvolutionShape(64, 18, 56, 56, 18, 3, 3, pad=(1, 1)), Dtype.FP16)
+@pytest.mark.parametrize(("channels", "steps", "around"), [(24, 9, 0), (18, 3, 0)])
+def test_few_filters_take_narrow_tiles(channels: int, steps: int, around: int) -> None:
+    """Of 24 filters, tiles of 64 would compute 40 more; 18 channels are loaded singly, nine taps in one row."""
+    operator = Convolution(ConvolutionShape(64, channels, 56, 56, channels, 3, 3, pad=(1, 1)), Dtype.FP16)
     plan = ranked_plans(load_spec("rtx-3090").system, operator)[0].plan
     assert isinstance(plan, ConvolutionPlan)
-    assert plan.gemm.kernel.tile_m == 32
+    assert (plan.gemm.kernel.tile_m, plan.gemm.main.steps, len(plan.before + plan.after)) == (32, steps, around)
+
+
+def test_patches_of_three_channels_are_not_padded() -> None:
+    """Filters of 16 x 16 at a stride of 16: padded to 8 channels they would have 256 steps."""
+    shape = ConvolutionShape(64, 3, 224, 224, 768, 16, 16, stride=(16, 16))
+    plan = ranked_plans(load_spec("rtx-3090").system, Convolution(shape, Dtype.FP16))[0].plan
+    assert isinstance(plan, ConvolutionPlan)
+    assert (plan.gemm.main.steps, plan.before) == (3 * 256 / 64, ())
+
+
+@pytest.mark.parametrize(
+    ("channels", "torch", "unit"), [(56, "2.1", "cuda"), (56, "2.4", "tensor"), (16, "2.1", "tensor")]
+)
+@pytest.mark.parametrize("op", CONVOLUTION_OPS)
+def test_groups_that_fill_no_tile_keep_cudnn_8_from_tensor_cores(op: str, channels: int, torch: str, unit: str) -> None:
+    shape = ConvolutionShape(256, channels * 8, 28, 28, channels * 8, 3, 3, pad=(1, 1), groups=8)
+    result = predict(load_spec("rtx-3090").system, Convolution(shape, Dtype.FP16, op, "nhwc"), Options(torch=torch))
+    assert result.launch.unit == unit
 
 
 def test_the_longest_part_of_all_pixels_ends_last_where_all_ctas_run_at_once() -> None:
