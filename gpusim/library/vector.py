@@ -230,6 +230,9 @@ class BlockRowsKernel(_RowsKernel):
         default="nothing", description="where the row is in all passes but the first"
     )
     max_elements_per_thread: Count | None = Field(default=None, description="of rows in registers")
+    first_reads: Count | None = Field(
+        default=None, description="tensors that the first pass reads and keeps; all of them if absent"
+    )
     reduces_by: Literal["shared_memory", "shuffles"] = Field(
         default="shared_memory", description="how the threads of a warp combine their results"
     )
