@@ -23,6 +23,7 @@ from gpusim.models.aten import (  # noqa: F401 -- each registers the calls that 
 )
 from gpusim.models.aten.call import Call, TensorView
 from gpusim.models.aten.lowering import LOWERINGS, Launches, NoModelError
+from gpusim.models.policy import PolicyError
 from gpusim.models.task import Task
 from gpusim.workloads.attention import Attention
 from gpusim.workloads.convolution import Convolution
@@ -85,7 +86,9 @@ def launched(calls: Iterable[Call], arithmetic: Arithmetic) -> Launched:
         before = len(launches.tasks)
         try:
             lower(launches, _without_empty(call))
-        except NoModelError:
+        except PolicyError:
+            raise
+        except (NoModelError, ValueError):  # an operator refuses such sizes
             del launches.tasks[before:]
             _copy(launches, call)
             one = unknown.get(call.name, Unknown())

@@ -55,7 +55,12 @@ class Launches:
         writes: Sequence[TensorView],
         kind: str | None = None,
     ) -> None:
-        """Launch functions of every element of the first result, to whose shape tensors are broadcast."""
+        """Launch functions of every element of the first result, to whose shape tensors are broadcast.
+
+        Where it has none, nothing is launched.
+        """
+        if not writes[0].elements:
+            return
         reads = tuple(dict.fromkeys(reads))
         shape = writes[0].shape
         order = order_of(shape, *writes, *reads)

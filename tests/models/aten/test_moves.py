@@ -72,6 +72,11 @@ def test_the_gradient_of_a_part_is_copied_onto_zeros(
     assert pointwise(copy).reads[0].run is None
 
 
+def test_the_gradient_of_a_part_without_elements_is_zeros() -> None:
+    (fill,) = tasks(call("slice_backward", [tensor((4, 0, 16))], [tensor((4, 8, 16))], "backward", dim=1))
+    assert pointwise(fill).reads == ()
+
+
 def test_each_dimension_is_rolled_by_a_kernel() -> None:
     x = tensor((2, 8, 8, 16))
     assert len(tasks(call("roll", [x], [tensor((2, 8, 8, 16))], shifts=[3, 3], dims=[1, 2]))) == 2
