@@ -184,7 +184,9 @@ class _Kernels:
                 self._trace.calls.append(call)
                 made |= {one.storage for one in call.returned}
         last = {one.storage: at for at, call in enumerate(self._trace.calls) for one in (*call.tensors, *call.returned)}
-        results = {self._numbers.get(one.get_name()) for one in self._lowering.graph_outputs if hasattr(one, "get_name")}
+        results = {
+            self._numbers.get(one.get_name()) for one in self._lowering.graph_outputs if hasattr(one, "get_name")
+        }
         freed: list[list[int]] = [[] for _ in self._trace.calls]
         for storage in made - results:
             freed[last[storage]].append(storage)
