@@ -28,6 +28,8 @@ from torch._inductor.virtualized import V
 from torch._subclasses.functional_tensor import dispatch_functionalize
 from torch.fx import traceback
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.utils import stateless
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from gpusim.capture.fake_cuda import FakeCuda, autocast
 from gpusim.capture.recorder import Layers
@@ -95,7 +97,7 @@ def compiled_trace(
     held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     for one in held.values():
         one.requires_grad_(requires_grad=False)
-    flat, spec = torch.utils._pytree.tree_flatten(arguments)
+    flat, spec = tree_flatten(arguments)
     places = [at for at, one in enumerate(flat) if isinstance(one, torch.Tensor)]
 
     def run(*tensors: Any) -> Any:
@@ -103,8 +105,8 @@ def compiled_trace(
         for at, one in zip(places, tensors[: len(places)], strict=True):
             given[at] = one
         state = dict(zip(held, tensors[len(places) :], strict=True))
-        with autocast(dtype), torch.nn.utils.stateless._reparametrize_module(module, state):
-            return call(module, torch.utils._pytree.tree_unflatten(given, spec))
+        with autocast(dtype), stateless._reparametrize_module(module, state):  # noqa: SLF001 -- functional_call's own
+            return call(module, tree_unflatten(given, spec))
 
     inputs = [*(flat[at] for at in places), *held.values()]
     with cuda.mode, torch.no_grad(), config.patch(joint_graph_constant_folding=False):
@@ -161,7 +163,7 @@ def _pretended() -> Iterator[None]:
     with ExitStack() as stack:
         for name, answer in answers.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, answer, create=True))
-        stack.enter_context(mock.patch.object(scheduler, "has_triton", lambda *_: True))
+        stack.enter_context(mock.patch.object(scheduler, "has_triton", return_value=True))
         yield
 
 
@@ -252,11 +254,8 @@ class _Kernels:
         """What a call gives; of several results those that something uses."""
         if type(kernel.layout).__name__ != "MultiOutputLayout":
             return (self._view(kernel),)
-        found = []
-        for one in self._lowering.buffers:
-            if type(one).__name__ == "MultiOutput" and one.inputs[0] is kernel:
-                found.append(self._view(one))
-        return tuple(found)
+        parts = (one for one in self._lowering.buffers if type(one).__name__ == "MultiOutput")
+        return tuple(self._view(one) for one in parts if one.inputs[0] is kernel)
 
     # Kernels of Inductor ----------------------------------------------------------------------------
 
