@@ -278,6 +278,10 @@ class NormKernel(_RowsKernel):
     )
     statistics: Count = Field(description="values of a row, of 4 bytes")
     finish: Work = Field(description="from the row's statistics to its scale")
+    idle_setup: Work | None = Field(
+        default=None, description="setup of a warp that has no element of the row; ``setup`` if absent"
+    )
+    idle_finish: Work | None = Field(default=None, description="finish of such a warp; ``finish`` if absent")
 
     def refusal(self, operator: VectorOperator) -> str:
         _, n = operator.extents
