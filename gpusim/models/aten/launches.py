@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpusim.models.arithmetic import Arithmetic
 from gpusim.models.aten import (  # noqa: F401 -- each registers the calls that it knows
@@ -124,7 +124,7 @@ def _without_empty(call: Call) -> Call:
     if all(one is None or one.elements for one in call.results):
         return call
     results = tuple(one if one is not None and one.elements else None for one in call.results)
-    return Call(call.name, call.layer, call.phase, call.operands, results, call.arguments, call.place)
+    return replace(call, results=results)
 
 
 def _copy(launches: Launches, call: Call) -> None:

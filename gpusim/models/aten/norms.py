@@ -140,6 +140,33 @@ def _length(call: Call) -> int:
     return math.prod(call.arguments.get("normalized_shape", [1]))
 
 
+# Norms of weights ---------------------------------------------------------------------------------
+
+
+@lowers("_weight_norm_interface", kind="weight_norm")
+def _weight_norm(launches: Launches, call: Call) -> None:
+    """The norm of each filter, then filters in proportion to it (aten/src/ATen/native/cuda/WeightNorm.cu)."""
+    weight, size = call.tensors[:2]
+    result, norms = call.returned[:2]
+    _of_filters(launches, call, [weight], norms)
+    launches.elementwise(("div", "mul"), [weight, size, norms], [result], "")
+
+
+@lowers("_weight_norm_interface_backward", kind="weight_norm_backward")
+def _weight_norm_backward(launches: Launches, call: Call) -> None:
+    gradient, weight, size, norms = call.tensors[:4]
+    given, of_size = call.returned[:2]
+    _of_filters(launches, call, [gradient, weight], of_size)
+    launches.elementwise(("mul", "sub", "mul"), [gradient, weight, size, norms, of_size], [given], "")
+
+
+def _of_filters(launches: Launches, call: Call, reads: Sequence[TensorView], result: TensorView) -> None:
+    """A sum over all dimensions but that of the filters."""
+    kept = call.arguments.get("dim", 0)
+    dims = [dim for dim in range(len(reads[0].shape)) if dim != kept % len(reads[0].shape)]
+    launches.launch(reduction("norm", reads[0], [result], dims, reads[1:]), reads, [result])
+
+
 # Norms of channels --------------------------------------------------------------------------------
 
 

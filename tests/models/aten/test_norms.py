@@ -112,3 +112,12 @@ def test_the_gradient_of_softmax_is_multiplied_with_its_result_first() -> None:
     assert isinstance(rows.operator, RowReduction)
     assert rows.reads[0] == product.writes[0]
     assert (product.call, rows.call) == ("softmax_backward", "")
+
+
+def test_a_norm_of_weights_is_of_each_filter() -> None:
+    weight, size = tensor((16, 8, 3)), tensor((16, 1, 1))
+    norm, scaled = tasks(call("_weight_norm_interface", [weight, size], [tensor((16, 8, 3)), tensor((16, 1, 1))]))
+    assert isinstance(norm.operator, RowReduction)
+    assert norm.operator.extents == (16, 24)
+    assert isinstance(scaled.operator, Pointwise)
+    assert [one.distinct for one in scaled.operator.reads] == [None, 16, 16]
