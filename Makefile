@@ -40,12 +40,12 @@ ROWS_OF_ampere_ga10x := 200
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-capture replay fuzz calibrate calibrate-libraries check format bench bench-baseline readme figures wheel constraints clean
+.PHONY: help demo test test-slow capture-libraries replay fuzz calibrate calibrate-libraries check format bench bench-baseline readme figures wheel constraints clean
 
 help:
 	@echo "make demo         install, run experiments/a100_vs_v100_gemm.yaml, print the table and the paths of the plots"
-	@echo "make test         install the development tools, run the tests (make test-slow: the slow ones;"
-	@echo "                  make test-capture: install PyTorch, transformers and ONNX, run the tests of capture)"
+	@echo "make test         install the development tools and the libraries of captures, run the tests (make test-slow: the slow ones;"
+	@echo "                  make capture-libraries: PyTorch, torchvision, timm, transformers, ONNX; make test CAPTURE=: without them)"
 	@echo "make fuzz         10,000 damaged inputs, 1,000 damaged journals, random products; counts by outcome (SEED=n)"
 	@echo "make check        lint, types, import contracts (make format: rewrite the layout)"
 	@echo "make replay       record the replay corpus again, print what moved: that needs a new MODEL_VERSION"
@@ -61,8 +61,11 @@ help:
 demo: $(VENV)/.runtime
 	$(BIN)/gpusim run a100_vs_v100_gemm
 
+# Empty: without the libraries of captures, whose tests are skipped then.
+CAPTURE ?= yes
+
 # Compiled ahead, or several tests would compile the simulator at once.
-test: $(VENV)/.dev
+test: $(VENV)/.dev $(if $(CAPTURE),$(VENV)/.capture)
 	$(BIN)/gpusim cache compile
 	$(PYTEST) -m "not slow"
 
@@ -70,10 +73,12 @@ test-slow: $(VENV)/.dev
 	$(BIN)/gpusim cache compile
 	$(PYTEST) -m slow
 
-# Several gigabytes of frameworks, which the other tests do without.
-test-capture: $(VENV)/.dev
-	$(BIN)/python -m pip install --quiet onnx torch torchvision transformers
-	$(BIN)/python -m pytest tests/models/test_capture.py
+# What models are captured from. Several gigabytes, unless the package index has PyTorch for CPUs, which is enough.
+capture-libraries: $(VENV)/.capture
+
+$(VENV)/.capture: pyproject.toml constraints.txt | $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,capture]"
+	@touch $@
 
 # Inputs per driver of tests/fuzz; a defect is printed with an example and fails the target.
 SEED ?= 1
@@ -160,7 +165,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.python
 constraints: $(VENV)/.python
 	rm -rf $(VENV).pins
 	$(PYTHON) -m venv $(VENV).pins
-	$(VENV).pins/bin/python -m pip install --quiet ".[dev]"
+	$(VENV).pins/bin/python -m pip install --quiet ".[dev,capture]"
 	{ echo "# Versions that 'make demo' and 'make test' install; written by 'make constraints'."; \
 	  $(VENV).pins/bin/python -m pip freeze --exclude gpusim; } > constraints.txt
 	rm -rf $(VENV).pins

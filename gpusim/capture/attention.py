@@ -29,7 +29,7 @@ def _attention(
 
 
 @_attention.register_fake
-def _(query: Any, key: Any, value: Any, mask: Any, dropout: float, causal: bool) -> Any:  # noqa: ARG001
+def _(query: Any, key: Any, value: Any, mask: Any, dropout: float, causal: bool) -> Any:
     """Heads lie side by side in the result, as those of the inputs mostly do (flash and memory-efficient attention)."""
     *outer, heads, length, _ = query.shape
     result = query.new_empty((*outer, length, heads, value.shape[-1])).transpose(-3, -2)
@@ -54,7 +54,16 @@ def _attention_backward(
 
 @_attention_backward.register_fake
 def _(
-    gradient: Any, query: Any, key: Any, value: Any, result: Any, sums: Any, mask: Any, dropout: float, causal: bool, of_mask: bool  # noqa: ARG001
+    gradient: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    result: Any,
+    sums: Any,
+    mask: Any,
+    dropout: float,
+    causal: bool,
+    of_mask: bool,
 ) -> Any:
     def like(one: Any) -> Any:
         *outer, heads, length, features = one.shape
@@ -137,8 +146,8 @@ def _called(
     attn_mask: Any = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
-    scale: float | None = None,  # noqa: ARG001 -- a number of the kernel
-    enable_gqa: bool = False,  # noqa: ARG001 -- heads say so
+    scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> Any:
     if torch.is_autocast_enabled("cuda") and query.is_floating_point():  # it is in autocast's list of lower precision
         dtype = torch.get_autocast_dtype("cuda")

@@ -8,7 +8,7 @@ what it is the gradient of (torch/csrc/autograd/engine.cpp, ``validate_outputs``
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,26 +18,57 @@ from gpusim.capture.recorder import Layers
 
 
 def run_backward(
-    results: Sequence[Any], layers: Layers, sweep: Callable[[], None], given: Sequence[Any] | None = None
+    results: list[Any], layers: Layers, sweep: Callable[[], None], starts: Sequence[Any] = ()
 ) -> dict[Any, Any]:
     """Launch the backward pass from results; gradients of the leaves, by leaf.
 
     Args:
         results: emptied, so that what nothing needs any more is freed as the pass goes on.
         sweep: called after each node.
-        given: the gradient of each result; None: ones.
+        starts: the gradient of each result; empty: ones.
     """
+    gradients = _started(results, list(starts))
+    waits = _waits(gradients)
+    ready = [node for node in gradients if not waits[node]]
+    leaves: dict[Any, Any] = {}
+    node = below = gradient = None
+    while ready:
+        # The engine takes the node that was made last.
+        node = max(ready, key=lambda one: one._sequence_nr())  # noqa: SLF001
+        ready.remove(node)
+        waits.pop(node, None)
+        layers.number = node._sequence_nr()  # noqa: SLF001
+        if hasattr(node, "variable"):
+            leaf = node.variable
+            if given := gradients.pop(node, None):
+                leaves[leaf] = _kept(leaf, given[0])
+            continue
+        for below, slot, gradient in _passed_on(node, gradients.pop(node, {})):
+            if gradient is not None:
+                _add(gradients.setdefault(below, {}), slot, _as(gradient, below._input_metadata[slot]))  # noqa: SLF001
+            waits[below] -= 1
+            if not waits[below]:
+                ready.append(below)
+        gradient = node = below = None
+        sweep()
+    return leaves
+
+
+def _started(results: list[Any], starts: list[Any]) -> dict[Any, dict[int, Any]]:
+    """Gradients that a pass begins with, by node and result."""
     gradients: dict[Any, dict[int, Any]] = {}
-    starts = list(given or ())
-    roots: list[Any] = []
-    waits: dict[Any, int] = defaultdict(int)
     while results:
         result = results.pop()
         start = starts.pop() if starts else torch.ones_like(result)
         gradients.setdefault(result.grad_fn, {})[result.output_nr] = start
-        roots = list(gradients)
-        del result, start
-    stack, seen = list(roots), set(roots)
+    return gradients
+
+
+def _waits(roots: Iterable[Any]) -> dict[Any, int]:
+    """How many gradients each node waits for."""
+    waits: dict[Any, int] = defaultdict(int)
+    stack = list(roots)
+    seen = set(stack)
     while stack:
         for below, _ in stack.pop().next_functions:
             if below is not None:
@@ -45,47 +76,26 @@ def run_backward(
                 if below not in seen:
                     seen.add(below)
                     stack.append(below)
-    del seen
-    ready = [node for node in roots if not waits[node]]
-    del roots
-    leaves: dict[Any, Any] = {}
-    node = below = None
-    while ready:
-        # The engine takes the node that was made last.
-        node = max(ready, key=lambda one: one._sequence_nr())  # noqa: SLF001
-        ready.remove(node)
-        waits.pop(node, None)
-        given = gradients.pop(node, {})
-        layers.number = node._sequence_nr()  # noqa: SLF001
-        if hasattr(node, "variable"):
-            leaf = node.variable
-            if given:
-                leaves[leaf] = _kept(leaf, given[0])
-            continue
-        count = max(len(node._input_metadata), max(given, default=0) + 1)  # noqa: SLF001
-        run = node if callable(node) else node.apply  # that of a torch.autograd.Function is a Python object
-        found = run(*[given.get(at) for at in range(count)]) if given else ()
-        found = found if isinstance(found, tuple) else (found,)
-        del given, run
-        following = node.next_functions
-        needs = getattr(node, "needs_input_grad", None)
-        if len(found) != len(following) and needs is not None and len(needs) == len(found):
-            # One in Python has a gradient for each argument, and a function below for each tensor.
-            found = tuple(one for one, need in zip(found, needs, strict=True) if need)
-            following = tuple(edge for edge in following if edge[0] is not None)
-        for at, (below, slot) in enumerate(following):
-            if below is None:
-                continue
-            gradient = found[at] if at < len(found) else None
-            if gradient is not None:
-                _add(gradients.setdefault(below, {}), slot, _as(gradient, below._input_metadata[slot]))  # noqa: SLF001
-            waits[below] -= 1
-            if not waits[below]:
-                ready.append(below)
-        del found, following
-        gradient = node = below = None
-        sweep()
-    return leaves
+    return waits
+
+
+def _passed_on(node: Any, given: Mapping[int, Any]) -> list[tuple[Any, int, Any]]:
+    """Run a node: for each node below, the place of a result and its gradient."""
+    count = max(len(node._input_metadata), max(given, default=0) + 1)  # noqa: SLF001
+    run = node if callable(node) else node.apply  # that of a torch.autograd.Function is a Python object
+    found = run(*[given.get(at) for at in range(count)]) if given else ()
+    found = found if isinstance(found, tuple) else (found,)
+    following = node.next_functions
+    needs = getattr(node, "needs_input_grad", None)
+    if len(found) != len(following) and needs is not None and len(needs) == len(found):
+        # One in Python has a gradient for each argument, and a function below for each tensor.
+        found = tuple(one for one, need in zip(found, needs, strict=True) if need)
+        following = tuple(edge for edge in following if edge[0] is not None)
+    return [
+        (below, slot, found[at] if at < len(found) else None)
+        for at, (below, slot) in enumerate(following)
+        if below is not None
+    ]
 
 
 @contextmanager
@@ -96,7 +106,7 @@ def nested(layers: Layers, sweep: Callable[[], None]) -> Iterator[None]:
         number = layers.number
         asked = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         given = [grad_tensors] if isinstance(grad_tensors, torch.Tensor) else list(grad_tensors or ())
-        for leaf, gradient in run_backward(asked, layers, sweep, given or None).items():
+        for leaf, gradient in run_backward(asked, layers, sweep, given).items():
             leaf.grad = gradient if leaf.grad is None else leaf.grad + gradient
         layers.number = number
 
@@ -127,5 +137,7 @@ def _kept(leaf: Any, gradient: Any) -> Any:
     """
     dense = leaf.is_non_overlapping_and_dense() if hasattr(leaf, "is_non_overlapping_and_dense") else True
     agrees = gradient.stride() == leaf.stride() if dense else gradient.is_contiguous()
-    same = agrees or all(size == 1 or a == b for size, a, b in zip(leaf.shape, gradient.stride(), leaf.stride(), strict=True))
+    same = agrees or all(
+        size == 1 or a == b for size, a, b in zip(leaf.shape, gradient.stride(), leaf.stride(), strict=True)
+    )
     return gradient if same else torch.empty_like(leaf).copy_(gradient)

@@ -41,7 +41,10 @@ def exported_source(path: Path, sizes: Mapping[str, Size]) -> Source:
     dtypes = [tensor.dtype for tensor in given.values()]
 
     def inputs(point: Point) -> Any:
-        made = [torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in zip(shapes.at(point), dtypes, strict=True)]
+        made = [
+            torch.empty(shape, dtype=dtype, device="meta")
+            for shape, dtype in zip(shapes.at(point), dtypes, strict=True)
+        ]
         return tree_unflatten(made, program.call_spec.in_spec)
 
     return Source(
@@ -62,7 +65,9 @@ def _inputs(program: Any) -> dict[str, Any]:
         CaptureError: it takes others than tensors.
     """
     names = set(program.graph_signature.user_inputs)
-    found = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder" and node.name in names}
+    found = {
+        node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder" and node.name in names
+    }
     others = [name for name, value in found.items() if not isinstance(value, torch.Tensor)]
     if others or len(found) != len(program.graph_signature.user_inputs):
         raise CaptureError(f"input {(others or ['?'])[0]} is no tensor; export the program with tensors alone")

@@ -21,10 +21,25 @@ MOST_VALUES = 1 << 20
 """Elements of a tensor that keeps its values while a module is made: schedules, indices of windows, ranges."""
 _OF_NUMBERS = {
     getattr(torch, name)
-    for name in ("arange", "linspace", "logspace", "ones", "zeros", "full", "eye", "tensor", "as_tensor", "scalar_tensor", "tril_indices", "triu_indices")
+    for name in (
+        "arange",
+        "linspace",
+        "logspace",
+        "ones",
+        "zeros",
+        "full",
+        "eye",
+        "tensor",
+        "as_tensor",
+        "scalar_tensor",
+        "tril_indices",
+        "triu_indices",
+    )
 }
 """Functions that make a tensor of known values out of numbers."""
-_RANDOM = {getattr(torch, name) for name in ("empty", "rand", "randn", "randint", "randperm", "normal", "empty_strided")}
+_RANDOM = {
+    getattr(torch, name) for name in ("empty", "rand", "randn", "randint", "randperm", "normal", "empty_strided")
+}
 _MOVES = {torch.Tensor.cuda, torch.nn.Module.cuda}
 
 
@@ -43,16 +58,21 @@ class OnMeta(TorchFunctionMode):  # type: ignore[misc]  # PyTorch is not checked
                 return args[0]
         elif func in _RANDOM:
             kwargs["device"] = "meta"
-        elif func in _OF_NUMBERS:
-            kwargs["device"] = "cpu"
-        elif "device" in kwargs and kwargs["device"] is not None and torch.device(kwargs["device"]).type != "meta":
+        elif func in _OF_NUMBERS or (
+            "device" in kwargs and kwargs["device"] is not None and torch.device(kwargs["device"]).type != "meta"
+        ):
             kwargs["device"] = "cpu"
         if tree_any(_is_meta, (args, kwargs)):
             args, kwargs = tree_map_only(torch.Tensor, _to_meta, (args, kwargs))
             if kwargs.get("device") == "cpu":
                 kwargs["device"] = "meta"
         result = func(*args, **kwargs)
-        if isinstance(result, torch.Tensor) and not _is_meta(result) and result.numel() > MOST_VALUES and func in _OF_NUMBERS:
+        if (
+            isinstance(result, torch.Tensor)
+            and not _is_meta(result)
+            and result.numel() > MOST_VALUES
+            and func in _OF_NUMBERS
+        ):
             return _to_meta(result)
         return result
 

@@ -38,7 +38,8 @@ def onnx_source(path: Path, sizes: Mapping[str, Size]) -> Source:
 
     def inputs(point: Point) -> Any:
         return tuple(
-            torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in zip(shapes.at(point), dtypes, strict=True)
+            torch.empty(shape, dtype=dtype, device="meta")
+            for shape, dtype in zip(shapes.at(point), dtypes, strict=True)
         )
 
     assumptions = shapes.assumptions

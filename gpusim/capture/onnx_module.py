@@ -145,9 +145,10 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]  # PyTorch is not check
             if node.op_type != "MatMul" or not self.is_weight(node.input[1], 2):
                 continue
             users = self.uses.get(node.output[0], [])
-            if len(users) == 1 and users[0].op_type == "Add":
-                if bias := [one for one in self.graph.node[users[0].at].input if self.is_weight(one, 1)]:
-                    found[node.output[0]] = bias[0]
+            if len(users) != 1 or users[0].op_type != "Add":
+                continue
+            if bias := [one for one in self.graph.node[users[0].at].input if self.is_weight(one, 1)]:
+                found[node.output[0]] = bias[0]
         return found
 
     def is_weight(self, name: str, dims: int) -> bool:
@@ -155,7 +156,7 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]  # PyTorch is not check
         if name not in self._places:
             return False
         container, last = self._places[name]
-        return getattr(container, last).dim() == dims
+        return bool(getattr(container, last).dim() == dims)
 
     # Values ---------------------------------------------------------------------------------------
 
@@ -256,7 +257,15 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]  # PyTorch is not check
                 f"{what}: {node.op_type} depends on values of {of}, which has none here; "
                 "make it a constant of the graph, or leave the part out"
             ) from None
-        except (RuntimeError, ValueError, IndexError, KeyError, TypeError, AttributeError, NotImplementedError) as error:
+        except (
+            RuntimeError,
+            ValueError,
+            IndexError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            NotImplementedError,
+        ) as error:
             raise CaptureError(f"{what} ({node.op_type}): {reason_of(error)}") from None
 
     def _of_shape(self, node: Any, values: dict[str, Value]) -> Any:
@@ -373,7 +382,9 @@ class Node:
         if self.has(at):
             return [int(one) for one in np.ravel(self.known(at))]
         stated = self.attribute(name, default)
-        return None if stated is None else [int(one) for one in (stated if isinstance(stated, list | tuple) else [stated])]
+        return (
+            None if stated is None else [int(one) for one in (stated if isinstance(stated, list | tuple) else [stated])]
+        )
 
     def number(self, at: int, name: str, default: Any = None) -> Any:
         """A number that an input states, or an attribute of earlier operator sets."""

@@ -33,7 +33,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # PyTorch is not check
         self._numbers: dict[StorageWeakRef, int] = {}
         self._live: dict[int, StorageWeakRef] = {}
         self._count = 0
-        self._schemas: dict[Any, tuple[tuple[str, Any], ...]] = {}
+        self._schemas: dict[Any, tuple[tuple[str, Any, bool], ...]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

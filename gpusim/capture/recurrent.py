@@ -57,17 +57,22 @@ _rnn_backward = torch.library.custom_op(f"{ATTENTION}::_cudnn_rnn_backward", _ba
 
 
 @_rnn.register_fake
-def _(input: Any, weight: Any, hx: Any, cx: Any, *options: Any) -> Any:  # noqa: A002, ARG001
+def _(input: Any, weight: Any, hx: Any, cx: Any, *options: Any) -> Any:  # noqa: A002
     mode, hidden, layers, _, train, bidirectional = options
     directions = 2 if bidirectional else 1
     *outer, _ = input.shape
     kept = _KEPT[mode] * math.prod(outer) * hidden * layers * directions if train else 0
     output = input.new_empty((*outer, directions * hx.shape[-1]))
-    return output, torch.empty_like(hx), input.new_empty((0,)) if cx is None else torch.empty_like(cx), input.new_empty((kept,))
+    return (
+        output,
+        torch.empty_like(hx),
+        input.new_empty((0,)) if cx is None else torch.empty_like(cx),
+        input.new_empty((kept,)),
+    )
 
 
 @_rnn_backward.register_fake
-def _(input: Any, weight: Any, hx: Any, cx: Any, *rest: Any) -> Any:  # noqa: A002, ARG001
+def _(input: Any, weight: Any, hx: Any, cx: Any, *rest: Any) -> Any:  # noqa: A002
     like = torch.empty_like
     return like(input), like(hx), input.new_empty((0,)) if cx is None else like(cx), [like(one) for one in weight]
 
@@ -118,11 +123,11 @@ def _grouped(a: torch.Tensor, b: torch.Tensor, ends: torch.Tensor) -> torch.Tens
 
 @_grouped.register_fake
 def _(a: Any, b: Any, ends: Any) -> Any:
-    """Rows of ``a`` in groups, each with its matrix of ``b``; or, for gradients, a product for each group of columns."""
+    """Rows of ``a`` in groups, each with its matrix of ``b``; of gradients, a product for each group of columns."""
     return a.new_empty((*([] if b.dim() == 3 else [ends.shape[0]]), a.shape[0], b.shape[-1]))
 
 
-def _keep_groups(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG001
+def _keep_groups(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.save_for_backward(*inputs)
 
 

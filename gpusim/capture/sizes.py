@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-
 Point = Mapping[str, int]
 """Sizes of a trace, by name."""
 
@@ -68,7 +67,10 @@ def _value(term: Term, point: Point) -> int:
 
 def _solved(terms: Sequence[Term], points: Sequence[Point], values: Sequence[int]) -> list[Fraction] | None:
     """Weights of terms whose sum has the values at all points; None where there are none."""
-    rows = [[Fraction(_value(term, point)) for term in terms] + [Fraction(value)] for point, value in zip(points, values, strict=True)]
+    rows = [
+        [Fraction(_value(term, point)) for term in terms] + [Fraction(value)]
+        for point, value in zip(points, values, strict=True)
+    ]
     count = len(terms)
     for column in range(count):
         pivot = next((at for at in range(column, len(rows)) if rows[at][column]), None)

@@ -54,7 +54,8 @@ def _source_of(text: str, path: Path, sizes: Mapping[str, int]) -> Source:
     if path.suffix == ".py":
         return _script(path, sizes)
     raise CaptureError(
-        f"{text}: expected a .py script, an .onnx file, an exported program (.pt2), timm:NAME, torchvision:NAME or hf:CONFIG"
+        f"{text}: expected a .py script, an .onnx file, an exported program (.pt2), timm:NAME, torchvision:NAME or "
+        "hf:CONFIG"
     )
 
 
@@ -144,7 +145,7 @@ def _script(path: Path, sizes: Mapping[str, int]) -> Source:
     sys.modules[module.__name__] = module  # where dataclasses look for it
     try:
         exec(compile(code, str(path), "exec"), names)  # noqa: S102 -- the user's own script
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # noqa: BLE001 -- the user's code may raise anything
         raise CaptureError(f"{place_of(path, error)}: {reason_of(error)}") from None
     for name in ("model", "inputs"):
         if not callable(names.get(name)):

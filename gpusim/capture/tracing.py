@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from gpusim.capture.attention import OF_ATTENTION, Replaced
 from gpusim.capture.backward import nested, run_backward
@@ -102,31 +102,15 @@ def traced(source: Source, variant: Variant, point: Point) -> Traced:
     Raises:
         CaptureError: the program fails, or decides by values, which fake tensors do not have.
     """
+    if variant.mode == "train" and torch.version.cuda is None and torch.version.hip is None:
+        raise CaptureError(
+            f"{source.named}: this build of PyTorch is for CPUs alone, which cannot trace a backward pass of CUDA; "
+            "install one for CUDA, which needs no GPU here, or add --mode inference"
+        )
     with _collected(), silent(), uninitialised():
         eager = variant.attention == "eager"
-        with OnMeta():
-            module = _made(source, eager=eager)
-            arguments = {} if variant.mode == "token" else _ran(source, "inputs()", lambda: source.inputs(point))
-            if source.targets is not None and variant.mode == "train":
-                arguments = {**arguments, **source.targets(point)}
-            half = _HALF.get(variant.precision)
-            if half is not None and not variant.precision.startswith("amp-"):
-                module = module.to(half)
-                arguments = _in(arguments, half)
-            images = any(one.dim() == 4 for one in tree_leaves(arguments) if isinstance(one, torch.Tensor))
-            if variant.layout == "nhwc":
-                module = module.to(memory_format=torch.channels_last)
-                arguments = _channels_last(arguments)
-            module.train(variant.mode == "train")
         cuda = FakeCuda()
-        cuda.move(module)
-        held = len(cuda.made)
-        if variant.mode == "token" and source.token is not None:
-            make_token = source.token
-            with cuda.mode:
-                arguments = _ran(source, "", lambda: make_token(point, lambda one: cuda.values(_in(one, half))))
-        else:
-            arguments = cuda.values(arguments)
+        module, arguments, images, held = _on_cuda(source, variant, point, cuda)
         parameters = {
             name: (tuple(one.shape), str(one.dtype)[6:], one.requires_grad) for name, one in module.named_parameters()
         }
@@ -135,7 +119,7 @@ def traced(source: Source, variant: Variant, point: Point) -> Traced:
         recorder = Recorder(layers)
         shapes = tuple(tuple(one.shape) for one in cuda.made[held:])
         resident = recorder.keep(cuda.made)
-        amp = half if variant.precision.startswith("amp-") else None
+        amp = _HALF.get(variant.precision) if variant.precision.startswith("amp-") else None
         replaced = Replaced({**OF_CUDA, **({} if eager else OF_ATTENTION)}, source.script)
 
         def run() -> int:
@@ -170,6 +154,33 @@ def traced(source: Source, variant: Variant, point: Point) -> Traced:
         return Traced(recorder.trace, forward, resident, parameters, shapes, images, attends, replaced.assumptions)
 
 
+def _on_cuda(source: Source, variant: Variant, point: Point, cuda: FakeCuda) -> tuple[Any, Any, bool, int]:
+    """A module and its arguments as a variant has them; whether it takes images, and how many tensors it holds."""
+    half = _HALF.get(variant.precision)
+    with OnMeta():
+        module = _made(source, eager=variant.attention == "eager")
+        arguments = {} if variant.mode == "token" else _ran(source, "inputs()", lambda: source.inputs(point))
+        if source.targets is not None and variant.mode == "train":
+            arguments = {**arguments, **source.targets(point)}
+        if half is not None and not variant.precision.startswith("amp-"):
+            module = module.to(half)
+            arguments = _in(arguments, half)
+        images = any(one.dim() == 4 for one in tree_leaves(arguments) if isinstance(one, torch.Tensor))
+        if variant.layout == "nhwc":
+            module = module.to(memory_format=torch.channels_last)
+            arguments = _channels_last(arguments)
+        module.train(variant.mode == "train")
+    cuda.move(module)
+    held = len(cuda.made)
+    if variant.mode == "token" and source.token is not None:
+        make_token = source.token
+        with cuda.mode:
+            arguments = _ran(source, "", lambda: make_token(point, lambda one: cuda.values(_in(one, half))))
+    else:
+        arguments = cuda.values(arguments)
+    return module, arguments, images, held
+
+
 def _made(source: Source, *, eager: bool) -> Any:
     """The module of a source.
 
@@ -181,7 +192,9 @@ def _made(source: Source, *, eager: bool) -> Any:
     if not isinstance(module, torch.nn.Module):
         raise CaptureError(f"{source.named}: model() returns a {type(module).__name__}; return a torch.nn.Module")
     if isinstance(module, torch.jit.ScriptModule):
-        raise CaptureError(f"{source.named}: model() returns a TorchScript module; return the module that it is made of")
+        raise CaptureError(
+            f"{source.named}: model() returns a TorchScript module; return the module that it is made of"
+        )
     return module
 
 
@@ -208,14 +221,14 @@ def _in(arguments: Any, dtype: Any) -> Any:
     def of(one: Any) -> Any:
         return one.to(dtype) if dtype is not None and one.is_floating_point() else one
 
-    return torch.utils._pytree.tree_map_only(torch.Tensor, of, arguments)
+    return tree_map_only(torch.Tensor, of, arguments)
 
 
 def _channels_last(arguments: Any) -> Any:
     def of(one: Any) -> Any:
         return one.to(memory_format=torch.channels_last) if one.dim() == 4 else one
 
-    return torch.utils._pytree.tree_map_only(torch.Tensor, of, arguments)
+    return tree_map_only(torch.Tensor, of, arguments)
 
 
 @contextmanager
@@ -239,13 +252,15 @@ def _ran(source: Source, called: str, run: Callable[[], Any]) -> Any:
         return run()
     except CaptureError:
         raise
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # noqa: BLE001 -- the user's code may raise anything
         place = place_of(source.script, error) or source.named
         if (within := library_place(error)) and not place.partition(":")[2].isdigit():
             place = f"{place} ({within})"
         if isinstance(error, DataDependentOutputException) or _NO_VALUE in str(error):
-            what = f"{called}: it reads the value of a weight, an input or a random tensor" if called else (
-                "the module decides by a value of a tensor"
+            what = (
+                f"{called}: it reads the value of a weight, an input or a random tensor"
+                if called
+                else ("the module decides by a value of a tensor")
             )
             raise CaptureError(
                 f"{place}: {what}, which has none here; state the value as a number, or leave the part out"
@@ -274,7 +289,9 @@ class _Document:
 
     def part(self, variant: Variant) -> VariantPart:
         first = self._traces[0]
-        resident = self._expressions.of([one.resident_bytes for one in self._traces]) if variant.mode == "token" else None
+        resident = (
+            self._expressions.of([one.resident_bytes for one in self._traces]) if variant.mode == "token" else None
+        )
         calls = [one.trace.calls for one in self._traces]
         for at, same in enumerate(zip(*calls, strict=False)):
             if len({(call.name, call.layer) for call in same}) > 1:
@@ -456,7 +473,7 @@ def _attends(source: Source, one: Traced) -> bool:
 
 
 def _that_differ(variants: Sequence[Variant], *, images: bool, attends: bool) -> Iterator[Variant]:
-    """Variants as a program tells them apart: not by the layout of no images, nor by attention that it does not have."""
+    """Variants as a program tells them apart: not by a layout without images, nor by attention that it lacks."""
     for one in variants:
         yield replace(one, layout=one.layout if images else "nchw", attention=one.attention if attends else "fused")
 

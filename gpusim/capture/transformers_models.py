@@ -17,7 +17,12 @@ from gpusim.capture.tracing import Source
 
 _TOKENS = 128
 """Tokens of a sequence unless a size says otherwise."""
-_LABELS_OF_SEQUENCES = ("SequenceClassification", "ImageClassification", "AudioClassification", "NextSentencePrediction")
+_LABELS_OF_SEQUENCES = (
+    "SequenceClassification",
+    "ImageClassification",
+    "AudioClassification",
+    "NextSentencePrediction",
+)
 _UNLABELLED = ("CTC", "Detection", "Segmentation", "MultipleChoice", "VisionModel")
 """Heads whose labels are no classes: the gradient is that of all results."""
 
@@ -70,7 +75,8 @@ def _config(name: str, path: Path, transformers: Any) -> Any:
         return transformers.AutoConfig.for_model(kind).from_dict(values)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CaptureError(
-            f"hf:{name}: model_type {kind!r}: {reason_of(error)}; transformers {transformers.__version__} has to know it"
+            f"hf:{name}: model_type {kind!r}: {reason_of(error)}; "
+            f"transformers {transformers.__version__} has to know it"
         ) from None
 
 

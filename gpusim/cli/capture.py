@@ -46,8 +46,8 @@ def capture(
         list[str] | None,
         typer.Option(
             "--mode",
-            help="train, inference, or, of causal models of transformers, token: one more token of each sequence. May be "
-            "repeated. Default: all.",
+            help="train, inference, or, of causal models of transformers, token: one more token of each sequence. "
+            "May be repeated. Default: all.",
             metavar="MODE",
         ),
     ] = None,
@@ -124,7 +124,8 @@ def capture(
     calls = ", ".join(str(len(trace.calls)) for trace in content.traces)
     report_written(
         out,
-        f"{calls} calls, {program.parameters:,} parameters, {program.flops / 1e9:.3f} GFLOP forward at {_sizes(program.sizes)}",
+        f"{calls} calls, {program.parameters:,} parameters, {program.flops / 1e9:.3f} GFLOP forward at "
+        f"{_sizes(program.sizes)}",
     )
     for trace in content.traces:
         print(f"gpusim: traced {trace.variant}", file=sys.stderr)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpusim.models.decoding import token_graph
 from gpusim.models.aten.file import CapturedModel
 from gpusim.models.aten.program import Program
+from gpusim.models.decoding import token_graph
 from gpusim.models.graph import Graph
 from gpusim.models.loading import Model
 from gpusim.models.policy import Policy

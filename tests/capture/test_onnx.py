@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from captures import names, trace_of
+from captures import names, needs_cuda_build, trace_of
 from conftest import RunGpusim, refused
 
 from gpusim.models.aten.file import CapturedModel, load_captured
 from gpusim.models.policy import Policy
 
+needs_cuda_build()
 torch = pytest.importorskip("torch")
 onnx = pytest.importorskip("onnx")
 MAKE = onnx.helper
@@ -30,7 +31,13 @@ def zeros(name: str, *shape: int, dtype: int = FLOAT) -> Any:
 
 
 def save(
-    path: Path, nodes: Sequence[Any], inputs: Sequence[Any], weights: Sequence[Any] = (), *, opset: int = 17, **more: Any
+    path: Path,
+    nodes: Sequence[Any],
+    inputs: Sequence[Any],
+    weights: Sequence[Any] = (),
+    *,
+    opset: int = 17,
+    **more: Any,
 ) -> None:
     """Save a graph whose result is that of its last node."""
     result = MAKE.make_tensor_value_info(nodes[-1].output[0], FLOAT, None)
@@ -308,17 +315,63 @@ def test_a_file_that_is_not_there_is_refused(command: RunGpusim) -> None:
 # Operators ----------------------------------------------------------------------------------------
 
 
-_LEFT_OUT = (
-    "string strn regex image_decoder tfidf optional sequence_map if_seq if_opt loop16 unique compress nonzero nonmax "
-    "linear_attention causal_conv cumprod center_crop dft stft bitcast window melweight qlinear integer maxunpool "
-    "tensorscatter swiglu scan blocked dilations empty_set averagepool_3d col2im_5d range_ adagrad adam momentum "
-    "training_dropout label_encoder array_feature tree_ensemble binarizer flexattention float8 int4 uint4 int2 uint2 e8m0"
-).split()
+_LEFT_OUT = [
+    "string",
+    "strn",
+    "regex",
+    "image_decoder",
+    "tfidf",
+    "optional",
+    "sequence_map",
+    "if_seq",
+    "if_opt",
+    "loop16",
+    "unique",
+    "compress",
+    "nonzero",
+    "nonmax",
+    "linear_attention",
+    "causal_conv",
+    "cumprod",
+    "center_crop",
+    "dft",
+    "stft",
+    "bitcast",
+    "window",
+    "melweight",
+    "qlinear",
+    "integer",
+    "maxunpool",
+    "tensorscatter",
+    "swiglu",
+    "scan",
+    "blocked",
+    "dilations",
+    "empty_set",
+    "averagepool_3d",
+    "col2im_5d",
+    "range_",
+    "adagrad",
+    "adam",
+    "momentum",
+    "training_dropout",
+    "label_encoder",
+    "array_feature",
+    "tree_ensemble",
+    "binarizer",
+    "flexattention",
+    "float8",
+    "int4",
+    "uint4",
+    "int2",
+    "uint2",
+    "e8m0",
+]
 """Cases of strings, results that depend on values, and operators that exporters of networks do not write."""
 
 
 def _cases() -> Iterator[Any]:
-    from onnx.backend.test.case.node import collect_testcases  # noqa: PLC0415 -- it makes all data of the standard's tests
+    from onnx.backend.test.case.node import collect_testcases
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of infinities
@@ -331,11 +384,11 @@ def _cases() -> Iterator[Any]:
 
 def test_results_of_nodes_have_the_shapes_and_types_of_the_standards_own_tests() -> None:
     np = pytest.importorskip("numpy")
-    from gpusim.capture.attention import OF_ATTENTION, Replaced  # noqa: PLC0415 -- they need PyTorch
-    from gpusim.capture.fake_cuda import FakeCuda, silent  # noqa: PLC0415
-    from gpusim.capture.onnx_module import OnnxModule, dtype_of  # noqa: PLC0415
-    from gpusim.capture.onnx_operators import OPERATORS  # noqa: PLC0415
-    from gpusim.capture.recurrent import OF_CUDA  # noqa: PLC0415
+    from gpusim.capture.attention import OF_ATTENTION, Replaced
+    from gpusim.capture.fake_cuda import FakeCuda, silent
+    from gpusim.capture.onnx_module import OnnxModule, dtype_of
+    from gpusim.capture.onnx_operators import OPERATORS
+    from gpusim.capture.recurrent import OF_CUDA
 
     type_of: Callable[[Any], Any] = onnx.helper.np_dtype_to_tensor_dtype
     count, wrong = 0, []
@@ -351,8 +404,13 @@ def test_results_of_nodes_have_the_shapes_and_types_of_the_standards_own_tests()
         taken = []
         for at, (info, one) in enumerate(zip(model.graph.input, inputs, strict=False)):
             array = np.asarray(one)
-            sizes = array.dtype == np.int64 and (array.ndim <= 1 and at > 0 or bool(operators & _OF_SIZES))
-            if sizes or (array.size <= 1 and at > 0) or (array.size == 1 and array.dtype == bool) or (at and operators & _HOST):
+            sizes = array.dtype == np.int64 and ((array.ndim <= 1 and at > 0) or bool(operators & _OF_SIZES))
+            if (
+                sizes
+                or (array.size <= 1 and at > 0)
+                or (array.size == 1 and array.dtype == bool)
+                or (at and operators & _HOST)
+            ):
                 model.graph.initializer.append(onnx.numpy_helper.from_array(array, info.name))
             else:
                 taken.append(array)
@@ -360,7 +418,9 @@ def test_results_of_nodes_have_the_shapes_and_types_of_the_standards_own_tests()
         try:
             module, cuda = OnnxModule(model, Path("model.onnx"), OPERATORS).eval(), FakeCuda()
             cuda.move(module)
-            tensors = [cuda.tensor(torch.empty(one.shape, dtype=dtype_of(type_of(one.dtype)), device="meta")) for one in taken]
+            tensors = [
+                cuda.tensor(torch.empty(one.shape, dtype=dtype_of(type_of(one.dtype)), device="meta")) for one in taken
+            ]
             with silent(), cuda.mode, Replaced({**OF_CUDA, **OF_ATTENTION}), torch.no_grad():
                 made = module(*tensors)
         except Exception as error:  # noqa: BLE001 -- all are counted

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from captures import captured, names, trace_of, write_script
+from captures import captured, names, needs_cuda_build, trace_of, write_script
 from conftest import RunGpusim, refused
 
 from gpusim.models.policy import Policy
 
-pytest.importorskip("torch")
+needs_cuda_build()
 LINEAR = "def model(): return torch.nn.Linear(8, 8)\ndef inputs(batch): return torch.empty(batch, 8)\n"
 
 
@@ -52,7 +52,9 @@ def test_a_constructor_may_read_values_that_follow_from_numbers(
     assert trace.calls[0].returned[0].shape == (4, is_read)
 
 
-@pytest.mark.parametrize("value", ["torch.rand(1)", "torch.nn.Linear(1, 1).weight", "torch.zeros(1).copy_(torch.rand(1))"])
+@pytest.mark.parametrize(
+    "value", ["torch.rand(1)", "torch.nn.Linear(1, 1).weight", "torch.zeros(1).copy_(torch.rand(1))"]
+)
 def test_a_constructor_that_reads_values_that_nothing_states_is_refused(
     value: str, command: RunGpusim, tmp_path: Path
 ) -> None:
@@ -79,7 +81,9 @@ def test_the_type_of_the_weights_is_the_precision_of_the_model(
     init = """self.a, self.norm, self.b = (torch.nn.Linear(8, 8, bias=False), torch.nn.BatchNorm1d(8),
             torch.nn.Linear(8, 8, bias=False))
         self.b.weight = self.a.weight"""
-    text = module("return self.b(self.norm(self.a(x)))", init=init).replace("return Model()", f"return Model(){convert}")
+    text = module("return self.b(self.norm(self.a(x)))", init=init).replace(
+        "return Model()", f"return Model(){convert}"
+    )
     text = text.replace("return torch.empty(batch, 8)", "return torch.empty(batch, 8, dtype=model().b.weight.dtype)")
     model = captured(command, tmp_path, text, "--mode", "inference")
     assert model.content.precision == precision
@@ -116,7 +120,13 @@ def inputs(batch): return torch.empty(batch, 8, 16, 16).half()
 """
     model = captured(command, tmp_path, text, "--mode", "train")
     trace = trace_of(model, Policy("train", "fp16", layout="nhwc"))
-    assert all(call.returned[0].channels_last for call in trace.calls if call.base in ("convolution", "native_batch_norm"))
+    made = [
+        call.returned[0]
+        for call in trace.calls
+        if call.base in ("convolution", "cudnn_batch_norm", "native_batch_norm")
+    ]
+    assert len(made) == 2
+    assert all(one.channels_last for one in made)
 
 
 # Layers -------------------------------------------------------------------------------------------

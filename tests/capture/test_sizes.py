@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from gpusim.capture.open_sizes import OpenSizes, size_name
 from gpusim.capture.sizes import Expressions, Point, SizeError, merged
 from gpusim.expression import evaluate
 
@@ -60,3 +61,11 @@ def test_structures_are_merged_number_by_number() -> None:
 def test_structures_that_differ_are_refused(values: list[object], message: str) -> None:
     with pytest.raises(SizeError, match=message):
         _ = merged(values, Expressions(POINTS))
+
+
+def test_open_sizes_are_named_and_stated() -> None:
+    assert size_name("input.ids.0") == "input_ids_0"
+    sizes = OpenSizes([["N", 3, "side", "side"], ["N"]], {"side": 64, "batch": 4}, "graph")
+    assert sizes.sizes == {"batch": 4, "side": 64}
+    assert sizes.at({"batch": 2, "side": 32}) == [(2, 3, 32, 32), (2,)]
+    assert sizes.assumptions == ["N = batch"]

@@ -15,6 +15,13 @@ from gpusim.models.policy import Policy
 SMALL = ("--mode", "train", "--precision", "fp32")
 
 
+def needs_cuda_build() -> None:
+    """Skip a module where PyTorch is absent, or a build for CPUs alone, which cannot trace a backward pass of CUDA."""
+    torch = pytest.importorskip("torch")
+    if torch.version.cuda is None and torch.version.hip is None:
+        pytest.skip("this build of PyTorch is for CPUs alone", allow_module_level=True)
+
+
 def write_script(folder: Path, text: str) -> None:
     """Write ``script.py``, which imports PyTorch."""
     pytest.importorskip("torch")
