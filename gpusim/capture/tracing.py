@@ -17,8 +17,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from gpusim.capture.attention import OF_ATTENTION, Replaced
 from gpusim.capture.backward import nested, run_backward
 from gpusim.capture.errors import CaptureError, library_place, place_of, reason_of
-from gpusim.capture.inductor import compiled_trace
 from gpusim.capture.fake_cuda import FakeCuda, OnMeta, autocast, silent, uninitialised
+from gpusim.capture.inductor import compiled_trace
 from gpusim.capture.recorder import Layers, Recorder
 from gpusim.capture.recurrent import OF_CUDA
 from gpusim.capture.sizes import Expressions, Point, SizeError, merged

@@ -66,8 +66,8 @@ class Policy:
     """Layout of images in memory."""
     fusion: Fusion = "none"
     """``elementwise``: chains of elementwise operators run as one kernel. ``engine``: of inference, besides, norms in
-    weights and activations in epilogues, and INT8 between layers, as TensorRT builds them. ``inductor``: of a captured model, the
-    kernels that TorchInductor made of it."""
+    weights and activations in epilogues, and INT8 between layers, as TensorRT builds them. ``inductor``: of a captured
+    model, the kernels that TorchInductor made of it."""
     attention: AttentionKind | None = None
     """``fused``: scaled_dot_product_attention, one kernel that keeps scores on the chip; ``eager``: products around a
     softmax. None: calls of that function as the framework's version runs them, and eager where a model spells its
