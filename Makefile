@@ -40,7 +40,7 @@ ROWS_OF_ampere_ga10x := 200
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow capture-libraries replay fuzz calibrate calibrate-libraries check format bench bench-baseline readme figures wheel constraints clean
+.PHONY: help demo test test-slow capture-libraries zoo replay fuzz calibrate calibrate-libraries check format bench bench-baseline readme figures wheel constraints clean
 
 help:
 	@echo "make demo         install, run experiments/a100_vs_v100_gemm.yaml, print the table and the paths of the plots"
@@ -54,6 +54,7 @@ help:
 	@echo "                  make calibrate-volta, -turing, -ampere_ga100, -ampere_ga10x, -hopper"
 	@echo "make calibrate-libraries  fit what their libraries share, at the physical values of the specs"
 	@echo "make readme       update the tables of the README and of docs/ (accuracy, model, speed); make calibrate and make bench come first"
+	@echo "make zoo          capture the networks that a table of whole models names (TABLE=steps.csv FOLDER=models)"
 	@echo "make figures      draw the pictures of docs/ again, predict its tables of claims and of the design space, execute its notebook"
 	@echo "make wheel        build the wheel into dist/"
 	@echo "make constraints  pin the newest versions of all dependencies"
@@ -113,6 +114,10 @@ bench: $(VENV)/.dev
 
 bench-baseline: $(VENV)/.dev
 	$(BIN)/python $(BENCH) --record
+
+# TABLE: a table of whole models, whose networks are captured into FOLDER.
+zoo: $(VENV)/.capture
+	$(BIN)/python -m benchmarks.zoo $(TABLE) -o $(FOLDER)
 
 readme: $(VENV)/.runtime $(RECORDED)
 	$(BIN)/python benchmarks/readme.py $(addprefix --published ,$(PUBLISHED)) $(addprefix --microbenchmarks ,$(wildcard $(MICROBENCHMARKS))) \
