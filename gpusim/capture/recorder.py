@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -161,6 +161,7 @@ class Layers:
         self._modules: list[str] = []
         self.number: int | None = None
         """Number of the node of autograd that runs."""
+        self._told: Callable[[str], None] | None = None
 
     def path(self, phase: CallPhase) -> str:
         """Path of the module that a call belongs to."""
@@ -172,8 +173,13 @@ class Layers:
         return self._modules[at] if at >= 0 else ""
 
     @contextmanager
-    def followed(self) -> Iterator[None]:
-        """Follow the modules that are called in this context."""
+    def followed(self, note: Callable[[str], None] | None = None) -> Iterator[None]:
+        """Follow the modules that are called in this context.
+
+        Args:
+            note: called with the path of the module that runs from now on.
+        """
+        self._told = note
         modules = torch.nn.modules.module
         handles = [
             modules.register_module_forward_pre_hook(self._enter),
@@ -197,3 +203,5 @@ class Layers:
     def _note(self) -> None:
         self._numbers.append(torch._C._autograd._get_sequence_nr())  # noqa: SLF001
         self._modules.append(self._stack[-1] if self._stack else "")
+        if self._told is not None:
+            self._told(self._modules[-1])

@@ -18,6 +18,7 @@ from gpusim.capture.attention import OF_ATTENTION, Replaced
 from gpusim.capture.backward import nested, run_backward
 from gpusim.capture.errors import CaptureError, library_place, place_of, reason_of
 from gpusim.capture.fake_cuda import FakeCuda, OnMeta, autocast, silent, uninitialised
+from gpusim.capture.inductor import compiled_trace
 from gpusim.capture.recorder import Layers, Recorder
 from gpusim.capture.recurrent import OF_CUDA
 from gpusim.capture.sizes import Expressions, Point, SizeError, merged
@@ -122,6 +123,9 @@ def traced(source: Source, variant: Variant, point: Point) -> Traced:
         replaced = Replaced({**OF_CUDA, **({} if eager else OF_ATTENTION)}, source.script)
 
         def run() -> int:
+            if variant.compiled:
+                recorder.trace = compiled_trace(_called, module, arguments, cuda, amp, replaced, layers)
+                return len(recorder.trace.calls)
             with cuda.mode, layers.followed(), replaced, recorder, autocast(amp):
                 if variant.mode != "train":
                     with torch.no_grad():
@@ -316,6 +320,7 @@ class _Document:
             precision=variant.precision,
             layout=variant.layout,
             attention=variant.attention,
+            compiled=variant.compiled,
             resident_bytes=resident,
             storages=storages,
             tensors=self._entries,
@@ -414,7 +419,7 @@ def captured(
             progress(len(known), len(chosen) * (len(source.sizes) + 1) + 1)
         return known[key]
 
-    one = trace_of(replace(chosen[0], attention="fused"), source.sizes)
+    one = trace_of(replace(chosen[0], attention="fused", compiled=False), source.sizes)
     chosen = list(dict.fromkeys(_that_differ(chosen, images=one.images, attends=_attends(source, one))))
     for variant in chosen:
         _ = trace_of(variant, source.sizes)  # what fails here is no matter of sizes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, cast
 
@@ -76,6 +77,10 @@ def capture(
             metavar="KIND",
         ),
     ] = None,
+    compile_too: Annotated[
+        bool,
+        typer.Option("--compile", help="Trace inference as TorchInductor compiles it, too (model --fusion inductor)."),
+    ] = False,
     sizes: Annotated[
         list[str] | None,
         typer.Option("--size", help="Size of the model file, such as image_size. May be repeated.", metavar="NAME=N"),
@@ -109,6 +114,7 @@ def capture(
         _known("--attention", attentions, ATTENTION_KINDS) or ("fused",),
         item,
         optimizer,
+        compile_too=compile_too,
     )
     from gpusim.models.aten.file import captured_text, load_captured
 
@@ -149,6 +155,8 @@ def _captured(
     attentions: Sequence[AttentionKind],
     item: str | None,
     optimizer: Optimizer,
+    *,
+    compile_too: bool,
 ) -> ProgramFile:
     """Trace a source in all ways that are asked for."""
     try:
@@ -174,6 +182,10 @@ def _captured(
         for attention in attentions
         for mode in modes
     ]
+    if compile_too:
+        if "inference" not in modes:
+            refuse("--compile: of inference; add --mode inference")
+        variants += [replace(one, compiled=True) for one in variants if one.mode == "inference"]
     with progress_bar(f"capturing {text}") as progress:
         return captured(source, variants, item=item, optimizer=optimizer, precision=asked[0], progress=progress)
 

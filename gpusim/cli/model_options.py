@@ -69,8 +69,11 @@ class FrameworkOptions:
         typer.Option(help="Memory layout of images. Default: nhwc below FP32, else nchw."),
     ] = None
     fusion: Annotated[
-        Literal["none", "elementwise", "engine"],
-        typer.Option(help="Fuse chains of elementwise operators, or as an inference engine (TensorRT) does."),
+        Literal["none", "elementwise", "engine", "inductor"],
+        typer.Option(
+            help="Fuse chains of elementwise operators, or as an inference engine (TensorRT) does, or take the kernels "
+            "of TorchInductor, which a captured model has if it was captured with --compile."
+        ),
     ] = "none"
     attention: Annotated[
         Literal["eager", "fused"] | None,

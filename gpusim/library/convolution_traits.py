@@ -26,6 +26,10 @@ class ConvolutionTraits(Entry):
     max_channels: Count | None = Field(default=None, description="most channels of a group")
     max_filters: Count | None = Field(default=None, description="most filters of a group")
     max_taps: Count | None = Field(default=None, description="largest filter")
+    unaligned_to: Count | None = Field(
+        default=None,
+        description="only one group, of channels that are no multiple of this, as others run on other kernels",
+    )
     strided: bool | None = Field(
         default=None, description="only with a stride, or (false) only without; either if left out"
     )
@@ -54,6 +58,11 @@ class ConvolutionTraits(Entry):
     merged_channels: Count | None = Field(
         default=None,
         description="channels, and filters, up to which neighbouring groups are computed as one, zeros between them",
+    )
+    whole_group_tiles: bool = Field(
+        default=False,
+        description="in 16 bits and with cuDNN 8, groups of images that lie pixel by pixel must fill tiles: as many as "
+        "merged_channels hold, or of filters that are a multiple of a tile's",
     )
     walks_taps_as_one: bool = Field(
         default=False,

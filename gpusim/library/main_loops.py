@@ -154,6 +154,15 @@ class DirectLoop(_SelfLoading):
     in_shared_memory: ClassVar[bool] = False
 
 
+class DirectMmaLoop(_SelfLoading):
+    """Tensor Cores, fragments straight from global memory to registers: convolutions whose channels are not aligned."""
+
+    unit: ClassVar[Literal["cuda", "tensor"]] = "tensor"
+    kind: Literal["direct_mma"]
+
+    in_shared_memory: ClassVar[bool] = False
+
+
 class WgmmaLoop(_MainLoop):
     """Tensor Cores that read shared memory, which a producer warp fills by bulk copies (wgmma, TMA; CUTLASS 3)."""
 
@@ -173,4 +182,4 @@ class WgmmaLoop(_MainLoop):
         return 2 if self.schedule == "pingpong" else 1
 
 
-MainLoop = Annotated[SimtLoop | MmaLoop | DirectLoop | WgmmaLoop, Field(discriminator="kind")]
+MainLoop = Annotated[SimtLoop | MmaLoop | DirectLoop | DirectMmaLoop | WgmmaLoop, Field(discriminator="kind")]

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from gpusim.cuda_version import CudaVersion, LastCuda
 from gpusim.library.main_loops import Cited, Cost, Count, Entry, Pipes
+from gpusim.workloads.convolution import ConvolutionOp, ImageLayout
 
 
 class TransformKernel(Entry):
@@ -25,6 +26,12 @@ class SquareKernel(TransformKernel):
         default=None, description="of a warp besides loads and stores, by pipe; None: they take no time of a pipe"
     )
     until_cuda: LastCuda | None = Field(default=None, description="last version of CUDA whose library has it")
+
+
+class PaddingKernel(TransformKernel):
+    """A thread moves a value at a time."""
+
+    instructions: Cited[Pipes] = Field(description="of a warp and value besides its load and store")
 
 
 class StreamKernel(TransformKernel):
@@ -56,7 +63,32 @@ class WinogradKernel(TransformKernel):
 class DepthwiseKernel(TransformKernel):
     """A thread adds up taps of one channel."""
 
-    tap_instructions: Cited[Cost] = Field(description="of a tap besides its loads and multiply-add: bounds, addresses")
+    result_instructions: Cited[Pipes] = Field(description="of a result of a thread: divisions for where it lies")
+    tap_instructions: Cited[Pipes] = Field(description="of a tap besides its loads and multiply-add: bounds, addresses")
+
+
+class TiledDepthwiseKernel(TransformKernel):
+    """A thread computes a rectangle of results of one channel or two, from registers that hold their window."""
+
+    name: str
+    ops: tuple[ConvolutionOp, ...] = Field(min_length=1, description="passes that it computes")
+    images: ImageLayout
+    results: Cited[tuple[Count, Count, Count]] = Field(description="rows, columns and channels of a thread")
+    strided_results: Cited[tuple[Count, Count, Count]] = Field(description="rows, columns and channels with a stride")
+    rows_together: Cited[Count] = Field(description="rows of results whose loads a cache or shared memory serves once")
+    registers_by_side: Cited[tuple[tuple[Count, Count], ...]] = Field(
+        description="sides of filters that it is compiled for, and its registers per thread"
+    )
+    access_instructions: Cited[Pipes] = Field(
+        description="of each load and store: addresses, bounds, conversions; multiply-adds are counted apart"
+    )
+
+    def for_side(self, side: int) -> TiledDepthwiseKernel:
+        """The kernel that is compiled for filters of a side, or for the next larger ones."""
+        by_side = dict(self.registers_by_side.value)
+        compiled = min((one for one in by_side if one >= side), default=max(by_side))
+        registers = Cited(by_side[compiled], self.registers_by_side.kind, self.registers_by_side.source)
+        return self.model_copy(update={"registers": registers})
 
 
 class ConvolutionTransforms(Entry):
@@ -66,13 +98,16 @@ class ConvolutionTransforms(Entry):
     older_transposition: SquareKernel | None = None
     offsets: TransformKernel = Field(description="a thread for each pixel of an image")
     clearing: FillKernel
-    padding: TransformKernel = Field(description="a thread for each value")
+    padding: PaddingKernel = Field(description="a thread for each value")
     conversion: StreamKernel
     image_sum: SumKernel
     winograd: WinogradKernel = Field(description="of 4 x 4 outputs, around a batch of GEMMs")
     winograd_filters: WinogradKernel = Field(description="of 2 x 2 outputs, before a GEMM in one kernel")
     depthwise: DepthwiseKernel = Field(description="a thread for each result")
     depthwise_filters: DepthwiseKernel = Field(description="a CTA for each tap of each filter, a warp for each image")
+    tiled_depthwise: tuple[TiledDepthwiseKernel, ...] = Field(
+        default=(), description="of cuDNN; a framework launches the first that computes a pass of its layout"
+    )
 
     def as_of(self, cuda: CudaVersion) -> ConvolutionTransforms:
         """The kernels that a version of CUDA had."""

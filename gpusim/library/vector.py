@@ -230,6 +230,9 @@ class BlockRowsKernel(_RowsKernel):
         default="nothing", description="where the row is in all passes but the first"
     )
     max_elements_per_thread: Count | None = Field(default=None, description="of rows in registers")
+    first_reads: Count | None = Field(
+        default=None, description="tensors that the first pass reads and keeps; all of them if absent"
+    )
     reduces_by: Literal["shared_memory", "shuffles"] = Field(
         default="shared_memory", description="how the threads of a warp combine their results"
     )
@@ -275,6 +278,10 @@ class NormKernel(_RowsKernel):
     )
     statistics: Count = Field(description="values of a row, of 4 bytes")
     finish: Work = Field(description="from the row's statistics to its scale")
+    idle_setup: Work | None = Field(
+        default=None, description="setup of a warp that has no element of the row; ``setup`` if absent"
+    )
+    idle_finish: Work | None = Field(default=None, description="finish of such a warp; ``finish`` if absent")
 
     def refusal(self, operator: VectorOperator) -> str:
         _, n = operator.extents

@@ -22,7 +22,7 @@ LOWERED: tuple[Precision, ...] = ("amp-fp16", "amp-bf16", "fp16", "bf16", "int8"
 """Precisions whose convolutions take images as NHWC, unless said otherwise: Tensor Cores multiply along channels."""
 Layout = Literal["nchw", "nhwc"]
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
-Fusion = Literal["none", "elementwise", "engine"]
+Fusion = Literal["none", "elementwise", "engine", "inductor"]
 AttentionKind = Literal["eager", "fused"]
 ATTENTION_KINDS: tuple[AttentionKind, ...] = get_args(AttentionKind)
 Optimizer = Literal["sgd", "sgd_momentum", "adam", "bert_adam", "lamb"]
@@ -66,7 +66,8 @@ class Policy:
     """Layout of images in memory."""
     fusion: Fusion = "none"
     """``elementwise``: chains of elementwise operators run as one kernel. ``engine``: of inference, besides, norms in
-    weights and activations in epilogues, and INT8 between layers, as TensorRT builds them."""
+    weights and activations in epilogues, and INT8 between layers, as TensorRT builds them. ``inductor``: of a captured
+    model, the kernels that TorchInductor made of it."""
     attention: AttentionKind | None = None
     """``fused``: scaled_dot_product_attention, one kernel that keeps scores on the chip; ``eager``: products around a
     softmax. None: calls of that function as the framework's version runs them, and eager where a model spells its
@@ -92,6 +93,8 @@ class Policy:
             raise PolicyError("precision: int8 is for inference; train in another precision")
         if self.fusion == "engine" and self.mode == "train":
             raise PolicyError("fusion: engine is for inference; train with none or elementwise")
+        if self.fusion == "inductor" and self.mode == "train":
+            raise PolicyError("fusion: inductor is for inference; train with none or elementwise")
         if not _is_version(self.version):
             raise PolicyError(f"version: expected one of PyTorch, such as 2.1, got '{excerpt(self.version)}'")
         if self.attention == "fused" and Version(self.version) < _FUSES_ATTENTION:

@@ -12,6 +12,7 @@ from gpusim.hardware.gpu import Gpu, Unit
 from gpusim.library.catalogue import ConvolutionAlgorithm, Kernel
 from gpusim.library.convolution_traits import ConvolutionTraits
 from gpusim.library.transforms import ConvolutionTransforms
+from gpusim.library.vector import version_key
 from gpusim.lowering.convolution.depthwise import DepthwisePlan, depthwise, is_depthwise
 from gpusim.lowering.convolution.layouts import Form, form_of
 from gpusim.lowering.convolution.plan import ConvolutionPlan
@@ -25,6 +26,10 @@ from gpusim.system import System
 from gpusim.units import ceil_div
 from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
+
+FIRST_WITH_CUDNN_9 = "2.4"
+"""First PyTorch whose wheels depend on cuDNN 9 (nvidia-cudnn-cu12 9.1.0.70; 2.3 on 8.9.2.26)."""
+HALF_BITS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +63,24 @@ class ConvolutionCandidate:
 
 
 def ranked_convolutions(
-    system: System, operator: Convolution, name: str | None, unit: Unit | None, *, warm: bool
+    system: System, operator: Convolution, name: str | None, unit: Unit | None, torch: str = "", *, warm: bool
 ) -> Sequence[ConvolutionCandidate | OnlyCandidate]:
     """The plans that a convolution may run on, the one that a library would launch first.
 
     Args:
         name: pins the kernel of this printed name.
         unit: only kernels on CUDA cores, or on Tensor Cores.
+        torch: version of PyTorch, which decides between its own kernels and cuDNN's; empty for the newest known.
 
     Raises:
         UnsupportedError: there are none; the text says what the GPU has.
     """
-    direct = _depthwise(system, operator, name, unit, warm=warm)
+    direct = _depthwise(system, operator, name, unit, torch, warm=warm)
     if direct is not None:
         return [OnlyCandidate(direct, direct.estimate_us)]
     boost_mhz = system.gpu.clock.boost_mhz
     found: list[ConvolutionCandidate] = []
-    for form, kernels in _forms(system, operator, name, unit, warm=warm):
+    for form, kernels in _forms(system, operator, name, unit, torch, warm=warm):
         around = [*form.before, *form.after]
         around_us = sum(one.estimate_us for one in around) + system.host.graph_gap_us * len(around)
         # What a transform has just written is in L2 as far as it fits.
@@ -90,13 +96,13 @@ def ranked_convolutions(
 
 
 def _depthwise(
-    system: System, operator: Convolution, name: str | None, unit: Unit | None, *, warm: bool
+    system: System, operator: Convolution, name: str | None, unit: Unit | None, torch: str, *, warm: bool
 ) -> DepthwisePlan | None:
     """The plan of a convolution of channels by themselves, which a framework runs by rule on CUDA cores."""
     transforms = system.library.convolution_transforms
     if transforms is None or not is_depthwise(operator) or unit == "tensor":
         return None
-    planned = depthwise(_surroundings(system.gpu, transforms, operator, warm=warm), operator)
+    planned = depthwise(_surroundings(system.gpu, transforms, operator, warm=warm), operator, torch)
     return planned if name in (None, planned.name) else None
 
 
@@ -108,14 +114,14 @@ def _surroundings(gpu: Gpu, transforms: ConvolutionTransforms, operator: Convolu
 
 
 def _forms(
-    system: System, operator: Convolution, name: str | None, unit: Unit | None, *, warm: bool
+    system: System, operator: Convolution, name: str | None, unit: Unit | None, torch: str, *, warm: bool
 ) -> Iterator[tuple[Form, tuple[Kernel, ...]]]:
     """Ways to compute a convolution, each with the kernels that do."""
     transforms = system.library.convolution_transforms
     if transforms is None:
         return
     around = _surroundings(system.gpu, transforms, operator, warm=warm)
-    for (traits, alignment), kernels in _alike(_usable_kernels(system, operator, name, unit)):
+    for (traits, alignment), kernels in _alike(_usable_kernels(system, operator, name, unit, torch)):
         if traits.algorithm == "winograd":
             yield fused(around, operator), kernels
         else:
@@ -151,7 +157,7 @@ def _alike(
 
 
 def _usable_kernels(
-    system: System, operator: Convolution, name: str | None, unit: Unit | None
+    system: System, operator: Convolution, name: str | None, unit: Unit | None, torch: str = ""
 ) -> Iterator[tuple[Kernel, ConvolutionTraits]]:
     """Kernels made for convolutions that compute this one."""
     for kernel in _of_type(system, operator, unit):
@@ -161,6 +167,7 @@ def _usable_kernels(
             and name in (None, kernel.printed_name(operator.layout, operator.dtype))
             and _takes(traits, operator)
             and (not traits.widest_filled or _is_widest(kernel, operator))
+            and (not traits.whole_group_tiles or _fills_tiles(kernel, traits, operator, torch))
         ):
             yield kernel, traits
 
@@ -178,6 +185,22 @@ def _is_widest(kernel: Kernel, operator: Convolution) -> bool:
     return (kernel.tile_n if of_filters else kernel.tile_m) == max(filled, default=widths[0])
 
 
+def _fills_tiles(kernel: Kernel, traits: ConvolutionTraits, operator: Convolution, torch: str) -> bool:
+    """Whether the groups of a convolution fill tiles, where a library needs that."""
+    shape, with_cudnn_8 = operator.shape, torch and version_key(torch) < version_key(FIRST_WITH_CUDNN_9)
+    if not with_cudnn_8 or shape.groups == 1 or operator.layout != "nhwc" or operator.dtype.bits != HALF_BITS:
+        return True
+    channels, filters = shape.channels // shape.groups, shape.filters // shape.groups
+    if channels == filters and (traits.merged_channels or channels) % channels == 0:
+        return True
+    match operator.op:
+        case "conv_fwd":
+            return filters % kernel.tile_m == 0
+        case "conv_bwd_inputs":
+            return channels % kernel.tile_m == 0
+    return channels % kernel.tile_m == filters % kernel.tile_n == 0
+
+
 def _takes(traits: ConvolutionTraits, operator: Convolution) -> bool:
     """Whether kernels compute an operator's pass, with its images, filter, stride and padding."""
     shape = operator.shape
@@ -190,6 +213,7 @@ def _takes(traits: ConvolutionTraits, operator: Convolution) -> bool:
         operator.op in traits.ops
         and (traits.images == operator.layout or transposed)
         and taps <= (traits.max_taps or taps)
+        and (not traits.unaligned_to or (shape.groups == 1 and channels % traits.unaligned_to > 0))
         and (traits.min_channels or channels) <= channels <= (traits.max_channels or channels)
         and shape.height * shape.width % (traits.pixels_multiple or 1) == 0
         and traits.strided in (None, strided)

@@ -51,7 +51,7 @@ def ranked_plans(system: System, operator: Operator, options: Options = Options(
         case Gemm():
             return _ranked_gemm_plans(system, operator, options)
         case Convolution():
-            return ranked_convolutions(system, operator, options.kernel, options.unit, warm=warm)
+            return ranked_convolutions(system, operator, options.kernel, options.unit, options.torch, warm=warm)
         case Attention():
             return [_candidate(system, planned_attention(system, operator, options.kernel, warm=warm), warm=warm)]
         case _:
@@ -74,8 +74,10 @@ def launches_of(gpu: Gpu, planned: Plan, detail: str = "sampled") -> tuple[Launc
             return (*_launches(before), *launches, *_launches(after))
         case AttentionPlan():
             return planned.launches
-        case VectorPlan() | DepthwisePlan():
+        case VectorPlan():
             return (planned.launch,)
+        case DepthwisePlan():
+            return planned.launches
 
 
 def memsets_of(planned: Plan) -> int:

@@ -14,7 +14,7 @@ def vector_kernel(system: System, operator: VectorOperator, name: str | None = N
     """The kernel that a framework launches for an operator: the first of the catalogues that can run it.
 
     Args:
-        name: pins the kernel of this printed name, whatever version has it.
+        name: pins the kernel of this printed name: that of the version, or else of another.
         version: of the framework; empty for the newest that is known.
 
     Raises:
@@ -33,8 +33,8 @@ def vector_kernel(system: System, operator: VectorOperator, name: str | None = N
     if name is not None and name not in printed:
         near = ", ".join(difflib.get_close_matches(name, printed, n=3, cutoff=0.0))
         raise UnsupportedError(f"no kernel '{name}' for {operator.op} on {gpu.name}; nearest: {near}")
-    launched = [one for one in known if one.is_of(version)] or known
-    named = [one for one in known if one.printed_name(operator) == name] if name is not None else launched
+    named = [one for one in known if name is None or one.printed_name(operator) == name]
+    named = [one for one in named if one.is_of(version)] or named
     refusals = [one.refusal(operator) for one in named]
     able = [one for one, refusal in zip(named, refusals, strict=True) if not refusal]
     if not able:

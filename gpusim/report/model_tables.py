@@ -37,6 +37,7 @@ def model_table(result: ModelResult) -> TextTable:
         ("layers", _times(step.times_by(lambda one: one.task.name.split(".")[0]), step.step_us)),
         ("memory", f"{result.memory_gib:.2f} GiB" + ("" if result.fits else ", more than the GPU has")),
         *([("fusion", _fusion(result))] if result.fusion_saves_bytes else []),
+        *([("played as copies", _unmodelled(result))] if result.unmodelled else []),
         ("clock", f"{step.clock_mhz:.0f} MHz"),
         ("power", f"{step.power_w:.0f} W, {step.energy_j:.3g} J a step"),
     )
@@ -59,6 +60,12 @@ def _host_bound(result: ModelResult) -> str:
     """How long the GPU waits for the host, and what would spare it that."""
     remedy = "" if result.as_graph_us is None else f"; as a CUDA graph {time_text(result.as_graph_us)} a step"
     return f"the GPU waits for the host for {100 * result.step.host_fraction:.0f} % of the step{remedy}"
+
+
+def _unmodelled(result: ModelResult) -> str:
+    """Calls without a kernel model, with their share of the bytes."""
+    shares = (f"{name} {100 * share:.2g} %" for name, share in result.unmodelled.items())
+    return f"{', '.join(shares)} of the bytes: calls that have no kernel model"
 
 
 def _phases(result: ModelResult) -> str:

@@ -11,6 +11,7 @@ from gpusim.hardware.gpu import Gpu
 from gpusim.models.aten.program import Program
 from gpusim.models.graph import Graph
 from gpusim.models.passes.footprint import moved_bytes
+from gpusim.models.passes.program import unmodelled
 from gpusim.models.passes.step import needed_bytes, tasks_of
 from gpusim.models.policy import Policy, PolicyError, torch_release
 from gpusim.models.task import Task
@@ -74,6 +75,8 @@ class ModelResult:
     """Bytes of tensors that the kernels of a step would read and write besides, were none fused."""
     as_graph_us: float | None = None
     """Time of the step as a CUDA graph, where it is host-bound on one GPU [us]."""
+    unmodelled: Mapping[str, float] = field(default_factory=dict)
+    """Calls of a captured model that are played as copies of their bytes: their share of all bytes, by name."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
     """Values of the spec that were replaced, by key path."""
 
@@ -139,6 +142,7 @@ class ModelResult:
             "idle_pct": 100 * step.idle_fraction,
             "host_pct": 100 * step.host_fraction,
             "as_graph_ms": None if self.as_graph_us is None else self.as_graph_us * 1e-3,
+            "unmodelled": dict(self.unmodelled),
             "bottleneck": step.bottleneck,
             "savings": step.savings(),
             "communication_us": step.communication_us,
@@ -206,6 +210,7 @@ def predict_model(
         replicas,
         saves_bytes,
         as_graph_us,
+        unmodelled(graph, policy, system.gpu) if isinstance(graph, Program) else {},
         dict(system.overrides),
     )
 

@@ -167,6 +167,8 @@ _OTHERS: Mapping[str, Operations] = {
     "copy": {},
     # Functions without a layer.
     "log": {"log": 1},
+    "erf": {"erf": 1},
+    "random": {"random": 1},
     "power": {"log": 1, "mul": 1, "exp": 1},
     "sine": {"mul": 7, "add": 7},  # reduction of the angle, and a polynomial [assumed]
     # Parts of kernels.
@@ -218,9 +220,10 @@ REDUCTIONS: Mapping[str, Mapping[str, int]] = MappingProxyType({"sum": {"add": 1
 ROW_REDUCTIONS: Mapping[str, Mapping[str, int]] = MappingProxyType({
     **REDUCTIONS,
     "max": {"max": 1},
+    "arg_max": {"max": 1},  # with its place
     "norm": {"mul": 1, "add": 1},  # sum of squares
     "softmax": SOFTMAX_ARITHMETIC,
-    "softmax_backward": {"mul": 2, "add": 2},
+    "softmax_backward": {"mul": 1, "add": 2},  # of the gradient times the result
     "log_softmax": {"max": 1, "add": 3, "exp": 1},
     "log_softmax_backward": {"mul": 1, "add": 2, "exp": 1},
     "cross_entropy": {"max": 1, "add": 3, "exp": 1},
@@ -237,6 +240,7 @@ COLUMN_REDUCTIONS: Mapping[str, Mapping[str, int]] = MappingProxyType({
     "sum": {"add": 1},
     "max": {"max": 1},
     "norm": {"mul": 1, "add": 1},  # sum of squares
+    "arg_max": {"max": 1},
     "mean_variance": {"add": 2, "mul": 1},
     "norm_weight_gradients": {"add": 3, "mul": 2},
     "batch_norm_gradients": {"add": 3, "mul": 2},

@@ -195,8 +195,8 @@ def test_recurrent_layers_are_one_call_with_their_work(command: RunGpusim, tmp_p
 
 
 def test_attention_within_functions_of_pytorch_is_one_call(command: RunGpusim, tmp_path: Path) -> None:
-    text = """def model():
-    return torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(64, 4, batch_first=True), 2)
+    text = """layer = torch.nn.TransformerEncoderLayer(64, 4, batch_first=True)
+def model(): return torch.nn.TransformerEncoder(layer, 2)
 def inputs(batch): return torch.empty(batch, 32, 64)
 """
     model = captured(command, tmp_path, text, "--attention", "fused", "--attention", "eager", "--precision", "fp32")

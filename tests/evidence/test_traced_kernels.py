@@ -61,6 +61,14 @@ def test_the_grid_tells_sums_of_columns_from_sums_of_rows(tmp_path: Path) -> Non
     assert operators_of(across) == (RowReduction("sum", 2048, 15625, read, (Access(2048, Dtype.FP32),)),)
 
 
+def test_the_kernels_name_tells_the_largest_elements_from_those_with_their_places(tmp_path: Path) -> None:
+    names = ("ReduceOp<float, MaxOps<float>, unsigned int>", "ReduceOp<float, func_wrapper_t<float, MaxNanFunctor>>")
+    lines = [f't4,own,max,64x800,f32,51200,"at::native::reduce_kernel<512, 1, {one}>",4x1x1,32x16x1,5' for one in names]
+    read = (Access(51200, Dtype.FP32),)
+    found = [operators_of(row) for row in _rows(tmp_path, *lines)]
+    assert found == [(RowReduction(one, 64, 800, read, (Access(64, Dtype.FP32),)),) for one in ("arg_max", "max")]
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpusim.hardware.machine import Machine
+from gpusim.lowering.convolution.depthwise import DepthwisePlan
 from gpusim.lowering.convolution.plan import ConvolutionPlan
 from gpusim.lowering.convolution.transforms import Stack, Surroundings
 from gpusim.lowering.convolution.winograd import unfused
@@ -350,12 +351,12 @@ def test_padding_as_wide_as_the_filter_keeps_a_convolution_from_tensor_cores(op:
 
 def test_l1_serves_neighbouring_taps_that_have_steps_of_their_own() -> None:
     """Only where loads pass it: not those of asynchronous copies."""
-    for name, served in (("v100-sxm2-16gb", True), ("a100-sxm4-80gb", False)):
+    copying = "cutlass_tensorop_f16_s16816fprop_optimized_f16_256x64_32x4_nhwc_align8"
+    for name, kernel, served in (("v100-sxm2-16gb", None, True), ("a100-sxm4-80gb", copying, False)):
         system = load_spec(name).system
-        pixels, tap = (
-            predict(system, Convolution(ConvolutionShape(32, 64 * 3 // taps, 56, 56, 64, 1, taps), Dtype.FP16))
-            for taps in (3, 1)
-        )
+        shapes = (ConvolutionShape(32, 64 * 3 // taps, 56, 56, 64, 1, taps) for taps in (3, 1))
+        options = Options(kernel=kernel)
+        pixels, tap = (predict(system, Convolution(shape, Dtype.FP16), options) for shape in shapes)
         assert (pixels.counters.l2_bytes < 0.7 * tap.counters.l2_bytes) is served
 
 
@@ -513,6 +514,75 @@ def test_channels_by_themselves_take_the_time_to_pass_over_the_images(op: str) -
     assert (result.launch.unit, result.consistent) == ("cuda", True)
     assert result.kernel.startswith("conv_depthwise2d")
     assert 1.0 < result.kernel_time_us / result.timing.bound_us < (12.0 if op == "conv_bwd_weights" else 2.0)
+
+
+@pytest.mark.parametrize(
+    ("layout", "dtype", "side", "stride", "channels", "torch", "cudnn"),
+    [
+        ("nhwc", "fp32", 7, 1, 64, "", True),
+        ("nchw", "fp32", 3, 1, 64, "", False),
+        ("nchw", "fp16", 3, 1, 64, "", True),
+        ("nchw", "fp16", 3, 1, 64, "1.10", False),
+        ("nchw", "fp16", 7, 1, 64, "", False),
+        ("nchw", "fp16", 3, 2, 128, "", False),
+        ("nchw", "fp16", 3, 2, 256, "", True),
+    ],
+)
+def test_pytorch_decides_whether_cudnn_convolves_channels_by_themselves(
+    layout: str, dtype: Dtype, side: int, stride: int, channels: int, torch: str, cudnn: bool
+) -> None:
+    pad, strides = (side // 2, side // 2), (stride, stride)
+    shape = ConvolutionShape(64, channels, 56, 56, channels, side, side, pad, strides, channels)
+    plan = ranked_plans(load_spec("rtx-3090").system, Convolution(shape, dtype, layout=layout), Options(torch=torch))[
+        0
+    ].plan
+    assert plan.name.startswith("conv2d_c1_k1_" if cudnn else "conv_depthwise2d_")
+
+
+@pytest.mark.parametrize("op", CONVOLUTION_OPS)
+@pytest.mark.parametrize("side", [3, 5])
+def test_channels_by_themselves_pass_at_the_rate_of_dram_where_channels_lie_together(op: str, side: int) -> None:
+    """A thread of cuDNN's holds a window of pixels in registers: its loads and addresses take less than DRAM."""
+    shape = ConvolutionShape(512, 144, 56, 56, 144, side, side, pad=(side // 2, side // 2), groups=144)
+    result = predict(load_spec("a100-sxm4-80gb").system, Convolution(shape, Dtype.FP16, op, "nhwc"))
+    assert (result.launch.unit, result.consistent) == ("cuda", True)
+    assert 1.0 < result.kernel_time_us / result.timing.bound_us < (1.5 if op == "conv_fwd" else 3.5)
+
+
+def test_sums_of_ctas_are_added_up_by_a_second_kernel() -> None:
+    shape = ConvolutionShape(64, 144, 56, 56, 144, 3, 3, pad=(1, 1), groups=144)
+    operator = Convolution(shape, Dtype.FP16, "conv_bwd_weights", "nhwc")
+    plan = ranked_plans(load_spec("a100-sxm4-80gb").system, operator)[0].plan
+    assert isinstance(plan, DepthwisePlan)
+    assert [one.name for one in plan.launches] == ["wgrad2d_c1_k1_nhwc_kernel", "wgrad2d_c1_k1_nhwc_reduction_kernel"]
+    assert plan.totals[1].traffic.l2_read_bytes == 4 * 9 * 144 * plan.grid.y
+
+
+@pytest.mark.parametrize(("channels", "steps", "around"), [(24, 9, 0), (18, 3, 0)])
+def test_few_filters_take_narrow_tiles(channels: int, steps: int, around: int) -> None:
+    """Of 24 filters, tiles of 64 would compute 40 more; 18 channels are loaded singly, nine taps in one row."""
+    operator = Convolution(ConvolutionShape(64, channels, 56, 56, channels, 3, 3, pad=(1, 1)), Dtype.FP16)
+    plan = ranked_plans(load_spec("rtx-3090").system, operator)[0].plan
+    assert isinstance(plan, ConvolutionPlan)
+    assert (plan.gemm.kernel.tile_m, plan.gemm.main.steps, len(plan.before + plan.after)) == (32, steps, around)
+
+
+def test_patches_of_three_channels_are_not_padded() -> None:
+    """Filters of 16 x 16 at a stride of 16: padded to 8 channels they would have 256 steps."""
+    shape = ConvolutionShape(64, 3, 224, 224, 768, 16, 16, stride=(16, 16))
+    plan = ranked_plans(load_spec("rtx-3090").system, Convolution(shape, Dtype.FP16))[0].plan
+    assert isinstance(plan, ConvolutionPlan)
+    assert (plan.gemm.main.steps, plan.before) == (3 * 256 / 64, ())
+
+
+@pytest.mark.parametrize(
+    ("channels", "torch", "unit"), [(56, "2.1", "cuda"), (56, "2.4", "tensor"), (16, "2.1", "tensor")]
+)
+@pytest.mark.parametrize("op", CONVOLUTION_OPS)
+def test_groups_that_fill_no_tile_keep_cudnn_8_from_tensor_cores(op: str, channels: int, torch: str, unit: str) -> None:
+    shape = ConvolutionShape(256, channels * 8, 28, 28, channels * 8, 3, 3, pad=(1, 1), groups=8)
+    result = predict(load_spec("rtx-3090").system, Convolution(shape, Dtype.FP16, op, "nhwc"), Options(torch=torch))
+    assert result.launch.unit == unit
 
 
 def test_the_longest_part_of_all_pixels_ends_last_where_all_ctas_run_at_once() -> None:

@@ -119,6 +119,16 @@ def test_pieces_of_four_bytes_are_copied_asynchronously_by_way_of_l1() -> None:
     assert odd.step.load_instructions == 4 * aligned.step.load_instructions
 
 
+def test_asynchronous_copies_write_zeros_where_a_tile_reaches_beyond_a_matrix() -> None:
+    # 10 of 128 rows of a tile exist. Pieces that lie a vector apart meet four deep in a bank, whether zeros or not.
+    name = "cutlass_80_tensorop_s1688gemm_128x128_32x3_tn_align1"
+    single = next(one for one in A100.library.kernels if one.printed_name("tn", Dtype.TF32) == name)
+    step = plan(A100.gpu, Gemm(1024, 10, 1023, Dtype.TF32), single).main.step
+    lines = 128 * (128 + 128 - 4) / 128 * 1023 / 1024
+    zeros = 4 * 128 * 32 * 4 * 1023 / 1024
+    assert step.port_bytes == pytest.approx(2 * step.sm_bytes + lines * 4 * 128 + zeros)
+
+
 @pytest.mark.parametrize(
     ("tile", "layout", "counted"),
     [

@@ -297,6 +297,9 @@ def test_softmax_of_short_and_of_unaligned_rows_takes_the_recorded_time(
         (4096, "2.1", "cunn_SoftMaxForward", 512),
         (4096, "2.3", "cunn_SoftMaxForward", 512),
         (4096, "2.4", "cunn_SoftMaxForwardSmem", 1024),
+        (2048, "2.6", "cunn_SoftMaxForwardSmem", 1024),
+        (2048, "2.7", "softmax_warp_forward", 128),
+        (2049, "2.7", "cunn_SoftMaxForwardReg", 1024),
         (4097, "2.6", "cunn_SoftMaxForward", 1024),
         (32768, "2.6", "cunn_SoftMaxForward", 1024),
         (4097, "2.10", "cunn_SoftMaxForwardReg", 1024),
@@ -308,6 +311,41 @@ def test_the_version_of_pytorch_decides_the_kernel_of_softmax(
 ) -> None:
     result = predict(t4, Softmax(512, n, Dtype.FP32), Options(detail="bound", torch=torch))
     assert (result.kernel, result.launch.threads) == (kernel, threads)
+
+
+@pytest.mark.parametrize(
+    ("n", "torch", "kernel", "passed"),
+    [
+        (1024, "2.10", "softmax_warp_backward", 2),
+        (4096, "2.6", "cunn_SoftMaxBackward", 3),  # the gradient for its sum, then both
+        (4096, "2.7", "cunn_SoftMaxBackwardSmem", 2),  # the gradient stays in shared memory
+        (4097, "2.10", "cunn_SoftMaxBackward", 3),
+    ],
+)
+def test_the_gradient_of_softmax_reads_what_its_kernel_does_not_keep(
+    t4: System, n: int, torch: str, kernel: str, passed: int
+) -> None:
+    x = _fp16(512 * n)
+    result = predict(t4, RowReduction("softmax_backward", 512, n, (x, x), (x,)), Options(torch=torch))
+    assert result.kernel == kernel
+    assert result.counters.l2_bytes == pytest.approx((passed + 1) * x.touched_bytes, rel=0.03)
+    assert 1.99 < result.counters.dram_read_bytes / x.touched_bytes <= passed
+
+
+@pytest.mark.parametrize(
+    ("operator", "measured_us"),
+    [
+        (RowReduction("arg_max", 86 * 534, 800, (Access(86 * 534 * 800, Dtype.INT8),), (_fp32(86 * 534),)), 117.5),
+        (ColumnReduction("arg_max", 534, 87 * 800, (Access(87 * 534 * 800, Dtype.INT8),), (_fp32(87 * 800),)), 96),
+    ],
+)
+def test_largest_elements_with_their_places_take_the_recorded_time(
+    operator: RowReduction | ColumnReduction, measured_us: float
+) -> None:
+    """Masks of bytes, A100 (pytorch-labs/segment-anything-fast): comparisons bind, DRAM would take a third."""
+    found = predict(load_spec("a100-sxm4-40gb").system, operator, Options(load="burst"))
+    assert found.kernel_time_us == pytest.approx(measured_us, rel=0.1)
+    assert found.kernel_time_us > 3 * found.bounds_us["dram"]
 
 
 def test_a_strided_operand_is_stated_by_name() -> None:
@@ -443,9 +481,9 @@ def test_the_kernels_are_those_that_pytorch_was_recorded_to_launch(t4: System) -
             "vectorized_layer_norm_kernel: n must be a multiple of 4, got 63",
         ),
         (
-            Softmax(8, 2000, Dtype.FP32),
+            Softmax(8, 3000, Dtype.FP32),
             "softmax_warp_forward",
-            "softmax_warp_forward: n must be at most 1024, got 2000",
+            "softmax_warp_forward: n must be at most 2048, got 3000",
         ),
         (Softmax(8, 64, Dtype.FP32), "softmax", "no kernel 'softmax' for softmax on T4; nearest: "),
     ],

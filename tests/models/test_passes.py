@@ -76,16 +76,20 @@ def golden() -> Iterator[tuple[str, str, str, str, int, str]]:
 
 @cache
 def calls_of(model: str, sizes: str) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
-    """Calls of a training step by phase and kind, and bytes of their tensors, each once a call."""
+    """Calls of a training step by phase and kind, and bytes of what they take and give, each tensor once a call."""
     given = {name: int(size) for name, size in (pair.split("=") for pair in sizes.split(","))}
     count: Counter[tuple[str, str]] = Counter()
     touched: Counter[tuple[str, str]] = Counter()
     known: dict[str, float] = {}
+    written: set[str] = set()
     key = ("", "")
     for task in tasks_of(graph_of(model, **given), Policy(), gpu(A100)):
         if task.call:
-            key, known = (task.phase, task.call), {}
+            key, known, written = (task.phase, task.call), {}, set()
             count[key] += 1
+        # What one kernel of a call writes for the next, the call does not give.
+        touched[key] -= sum(int(known[tensor.name]) for tensor in task.reads if tensor.name in written)
+        written |= {tensor.name for tensor in task.writes}
         for tensor in (*task.reads, *task.writes):
             touched[key] += max(0, int(tensor.size_bytes - known.get(tensor.name, 0)))
             known[tensor.name] = max(tensor.size_bytes, known.get(tensor.name, 0))

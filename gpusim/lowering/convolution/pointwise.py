@@ -7,13 +7,8 @@ gradient of the filters.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from gpusim.launch import Grid
 from gpusim.lowering.convolution.layouts import Form
-from gpusim.lowering.convolution.transforms import Surroundings, Transform
-from gpusim.program import Alu, Load, Program, Read, Store, WaitLoad
-from gpusim.units import ceil_div
+from gpusim.lowering.convolution.transforms import Surroundings
 from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
 
@@ -39,24 +34,6 @@ def gemms_of_images(around: Surroundings, operator: Convolution) -> tuple[Gemm, 
         gemm = Gemm(pixels, written, read, dtype, batch=shape.images, layout=layout, order="column")
         return gemm, Form(gemm, (), ())
     gemm = Gemm(channels, filters, pixels, dtype, batch=shape.images, layout="tn", order="column")
-    return gemm, Form(gemm, (), (_sum(around, shape.images, channels * filters, dtype.bits / 8),))
-
-
-def _sum(around: Surroundings, images: int, elements: int, element_bytes: float) -> Transform:
-    """The launch that adds up what each image contributes."""
-    kernel, gpu = around.kernels.image_sum, around.gpu
-    results = kernel.results_per_thread.value
-    grid = Grid(ceil_div(elements, kernel.threads.value * results))
-    written_bytes = elements * element_bytes
-    sizes = (images * written_bytes, written_bytes)
-    read, sent = (size_bytes / (grid.ctas * around.warps(kernel)) for size_bytes in sizes)
-    access_bytes, latency = gpu.sm.warp_size * element_bytes, gpu.instructions["ffma"].latency_cycles
-    program: Program = (
-        around.setup(kernel),
-        Load((Read("input", read, read),), read, read / access_bytes),
-        WaitLoad(),
-        Alu((("fma", images * results),), images * latency),
-        Store("result", sent, sent, sent / access_bytes),
-    )
-    follows = replace(around, footprint_bytes=sum(sizes))
-    return follows.streamed("reduce_wgrad_nchw_helper", grid, kernel, program, sizes)
+    element_bytes = dtype.bits / 8
+    summed = around.sum_of("reduce_wgrad_nchw_helper", shape.images, channels * filters, element_bytes, element_bytes)
+    return gemm, Form(gemm, (), (summed,))

@@ -117,7 +117,8 @@ class Surroundings:
         """A stack in the same layout with zeros beside its channels, or without them: a thread for each value."""
         kernel = self.kernels.padding
         grid = Grid(ceil_div(math.ceil(stack.padded_bytes / stack.element_bytes), kernel.threads.value))
-        return self._passed("nhwcAddPaddingKernel", grid, kernel, (stack.size_bytes, stack.padded_bytes))
+        issued = Alu(tuple(kernel.instructions.value.by_pipe.items()), self.setup(kernel).cycles)
+        return self._passed("nhwcAddPaddingKernel", grid, kernel, (stack.size_bytes, stack.padded_bytes), issued)
 
     def conversion(self, stack: Stack) -> Transform:
         """A result in the requested type."""
@@ -141,11 +142,42 @@ class Surroundings:
         program: Program = (issued, Store("result", written, written, 1.0))
         return self.streamed("scalePackedTensor_kernel", grid, kernel, program, (0.0, size_bytes))
 
-    def _passed(self, name: str, grid: Grid, kernel: TransformKernel, moved_bytes: tuple[float, float]) -> Transform:
+    def sum_of(
+        self, name: str, count: int, elements: int, read_element_bytes: float, element_bytes: float
+    ) -> Transform:
+        """The launch that adds up what images, or CTAs, contribute to each element.
+
+        Args:
+            count: contributions to an element.
+        """
+        kernel = self.kernels.image_sum
+        results = kernel.results_per_thread.value
+        grid = Grid(ceil_div(elements, kernel.threads.value * results))
+        sizes = (count * elements * read_element_bytes, elements * element_bytes)
+        read, sent = (size_bytes / (grid.ctas * self.warps(kernel)) for size_bytes in sizes)
+        lanes, latency = self.gpu.sm.warp_size, self.gpu.instructions["ffma"].latency_cycles
+        program: Program = (
+            self.setup(kernel),
+            Load((Read("input", read, read),), read, read / (lanes * read_element_bytes)),
+            WaitLoad(),
+            Alu((("fma", count * results),), count * latency),
+            Store("result", sent, sent, sent / (lanes * element_bytes)),
+        )
+        follows = replace(self, footprint_bytes=sum(sizes))
+        return follows.streamed(name, grid, kernel, program, sizes)
+
+    def _passed(
+        self,
+        name: str,
+        grid: Grid,
+        kernel: TransformKernel,
+        moved_bytes: tuple[float, float],
+        issued: Alu | None = None,
+    ) -> Transform:
         """Each warp reads its part, if anything is read, and writes it."""
         read, written = (size_bytes / (grid.ctas * self.warps(kernel)) for size_bytes in moved_bytes)
         load: Program = (Load((Read("input", read, read),), read, 1.0), WaitLoad()) if read else ()
-        program: Program = (self.setup(kernel), *load, Store("result", written, written, 1.0))
+        program: Program = (issued or self.setup(kernel), *load, Store("result", written, written, 1.0))
         return self.streamed(name, grid, kernel, program, moved_bytes)
 
     def streamed(

@@ -116,11 +116,14 @@ def _through_port(
     fill_widths = np.where(transposed, math.ceil(operands.element_bits / 8), fill_widths)
     conflicts = np.where(in_pieces & to_shared & ~transposed, loop.vector_bytes / widths, 1.0)
     widths = np.where(to_shared, fill_widths, widths)
+    times = np.array([loop.a_loads, loop.b_loads])
     # A warp's access takes at least one cycle of the port, however narrow. Each piece of a vector takes the lines that
     # the warp's access touches, at one a cycle. Before they are read into registers, lines of L1 are filled,
     # in what the port leaves of the banks' bandwidth, and in its own time where that is not enough.
-    ports = sm_bytes * together * np.maximum(1.0, port_rate / (lanes * widths))
-    filled_bytes = tiles.filled_rows * tiles.k_per_step * operands.bits / 8
+    ports = sm_bytes * together * np.maximum(1.0, port_rate / (lanes * widths)) * times
+    # Copies to shared memory write zeros where there is nothing to copy.
+    filled_rows = np.where(to_shared, kernels.tile, tiles.filled_rows)
+    filled_bytes = filled_rows * tiles.k_per_step * operands.bits / 8
     fills = filled_bytes * np.maximum(1.0, port_rate / (lanes * fill_widths)) * conflicts
     if in_pieces.any():
         (touched,) = operands.touched_bytes(tiles.sm_rows, kernels.tile_k, LINE_BYTES, longest_bytes=WARP_RUN_BYTES)
@@ -135,7 +138,7 @@ def _through_port(
     fills = np.where(to_shared & np.isnan(loop.bulk_load_instructions), filled, fills)
     read = ports[0] + ports[1]
     # Loads beyond the edge of a matrix are predicated off, and issued.
-    loads = kernels.tile * kernels.tile_k * operands.bits / 8 / widths / lanes
+    loads = kernels.tile * kernels.tile_k * operands.bits / 8 / widths / lanes * times
     return (
         loads[0] + loads[1],
         np.maximum(read, (sm_bytes[0] + sm_bytes[1] + read) * gpu.shared_memory.port_share),

@@ -42,6 +42,9 @@ class LoopBody:
     """Instructions around each global load: its address and predicate."""
     vector_bytes: int = 0
     """Neighbours that a thread copies to shared memory together, where it loads them in pieces [B]; 0: it does not."""
+    a_loads: int = 1
+    """Math warps that load each element of A."""
+    b_loads: int = 1
     by_element: bool = False
     """Whether it is compiled for rows that are all aligned, and for single elements."""
     transposes: bool = False

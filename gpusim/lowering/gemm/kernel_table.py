@@ -14,11 +14,11 @@ from gpusim.hardware.machine import SmLimits
 from gpusim.hardware.occupancy import DoesNotFitError, Occupancy, occupancy
 from gpusim.launch import Resources
 from gpusim.library.catalogue import Kernel
-from gpusim.library.main_loops import DirectLoop, MainLoop, MmaLoop, SimtLoop, WgmmaLoop
+from gpusim.library.main_loops import DirectLoop, DirectMmaLoop, MainLoop, MmaLoop, SimtLoop, WgmmaLoop
 from gpusim.lowering.columns import Array, Columns
 from gpusim.lowering.gemm.epilogue import results_of
 from gpusim.lowering.gemm.kernel_facts import KernelFacts, LoopBody, ResultPasses
-from gpusim.lowering.gemm.mainloop_direct import direct_body
+from gpusim.lowering.gemm.mainloop_direct import direct_body, direct_mma_body
 from gpusim.lowering.gemm.mainloop_mma import mma_body
 from gpusim.lowering.gemm.mainloop_simt import simt_body
 from gpusim.lowering.gemm.mainloop_wgmma import wgmma_body
@@ -189,5 +189,7 @@ def _loop_body(gpu: Gpu, kernel: Kernel, problem: Problem) -> LoopBody:
             return mma_body(gpu, kernel, loop, problem)
         case DirectLoop() as loop:
             return direct_body(gpu, kernel, loop)
+        case DirectMmaLoop() as loop:
+            return direct_mma_body(gpu, kernel, loop)
         case WgmmaLoop() as loop:
             return wgmma_body(gpu, kernel, loop, problem)

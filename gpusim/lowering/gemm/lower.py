@@ -7,7 +7,7 @@ from dataclasses import replace
 from gpusim.hardware.gpu import Gpu
 from gpusim.launch import Launch, Tensor, Work
 from gpusim.library.catalogue import Kernel
-from gpusim.library.main_loops import DirectLoop, MmaLoop, SimtLoop, WgmmaLoop
+from gpusim.library.main_loops import DirectLoop, DirectMmaLoop, MmaLoop, SimtLoop, WgmmaLoop
 from gpusim.lowering.gemm.epilogue import epilogue_program
 from gpusim.lowering.gemm.mainloop_direct import around_program, direct_program
 from gpusim.lowering.gemm.mainloop_wgmma import consumer_program, producer_program
@@ -52,7 +52,7 @@ def _roles(kernel: Kernel, schedule: Schedule, stored: str) -> tuple[Role, ...]:
             # The rest of the producer's warpgroup has nothing to do and leaves.
             producer = Role(loop.producer_warps, (*setup, *producer_program(schedule)))
             return producer, Role(kernel.warps, (*consumer_program(schedule), *epilogue), loop.instances)
-        case DirectLoop() as loop:
+        case DirectLoop() | DirectMmaLoop() as loop:
             main_loop = (*around_program(loop), *direct_program(schedule))
         case SimtLoop() | MmaLoop() as loop:
             main_loop = multistage_program(kernel, loop, schedule)

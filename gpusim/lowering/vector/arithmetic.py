@@ -18,6 +18,21 @@ def alu(gpu: Gpu, work: Work, elements: float = 1.0, deepest: float | None = Non
     return Alu(counts, chained * chain_cycles(gpu, work.chain))
 
 
+def alu_of_some(gpu: Gpu, work: Work, idle: Work | None, busy: float) -> Alu:
+    """A warp's work on average where a share of the warps does it, and the others do less; the longest one's latency.
+
+    Args:
+        idle: what the others do; None: the same.
+        busy: share of the warps that do the work.
+    """
+    if idle is None:
+        return alu(gpu, work)
+    others = idle.by_pipe
+    mixed = {pipe: busy * count + (1 - busy) * others[pipe] for pipe, count in work.by_pipe.items()}
+    counts = tuple((pipe, count) for pipe, count in mixed.items() if count)
+    return Alu(counts, chain_cycles(gpu, work.chain))
+
+
 def chain_cycles(gpu: Gpu, chain: Pipes) -> float:
     """Latency of instructions that depend on each other [cycles]."""
     fma_cycles = gpu.instructions["ffma"].latency_cycles

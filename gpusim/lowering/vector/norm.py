@@ -6,7 +6,7 @@ from gpusim.hardware.gpu import Gpu
 from gpusim.launch import Grid, Resources
 from gpusim.library.vector import NormKernel
 from gpusim.lowering.totals import Lowered
-from gpusim.lowering.vector.arithmetic import alu, cta_reduction, warp_reduction
+from gpusim.lowering.vector.arithmetic import alu, alu_of_some, cta_reduction, warp_reduction
 from gpusim.lowering.vector.rows import evicted_between_passes, lower_rows, resident_ctas
 from gpusim.lowering.vector.streams import AccessLoop
 from gpusim.program import Barrier, LoadShared, Program, Repeat, StoreShared
@@ -43,14 +43,14 @@ def lower_norm(gpu: Gpu, operator: RowsOperator | RowReduction, kernel: NormKern
     gather, normalise = kernel.passes
     iteration = alu(gpu, kernel.iteration, busy)
     program: Program = (
-        alu(gpu, kernel.setup),
+        alu_of_some(gpu, kernel.setup, kernel.idle_setup, busy),
         Repeat((*loop.load(rows), iteration, alu(gpu, gather, per_iteration, kernel.vector_elements)), loop.iterations),
         *warp_reduction(gpu, kernel.combine, values=kernel.statistics, combining=busy),
         *cta_reduction(gpu, kernel.combine, value_bytes=statistics_bytes, rows=warps),
         StoreShared(statistics_bytes, 1.0),
         Barrier(),
         LoadShared(statistics_bytes, 1.0),
-        alu(gpu, kernel.finish),
+        alu_of_some(gpu, kernel.finish, kernel.idle_finish, busy),
         Repeat(
             (
                 *loop.load(operator.reads, AGAIN),

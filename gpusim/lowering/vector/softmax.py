@@ -10,10 +10,10 @@ from gpusim.library.vector import PARTIAL_BYTES, BlockRowsKernel, WarpRowsKernel
 from gpusim.lowering.totals import Lowered
 from gpusim.lowering.vector.arithmetic import SHUFFLED_BYTES, alu, chain_cycles, warp_reduction
 from gpusim.lowering.vector.rows import evicted_between_passes, lower_rows, resident_ctas
-from gpusim.lowering.vector.streams import AccessLoop
+from gpusim.lowering.vector.streams import AccessLoop, Input
 from gpusim.program import Barrier, Compute, LoadShared, Op, Program, Repeat, StoreShared
 from gpusim.units import ceil_div
-from gpusim.workloads.memory_bound import RowReduction
+from gpusim.workloads.memory_bound import Access, RowReduction
 from gpusim.workloads.vector import RowsOperator
 
 SINGLES = ", singles"
@@ -94,14 +94,29 @@ def lower_block_rows(
         grid=Grid(operator.m),
         resources=resources,
         program=tuple(program),
-        inputs=tuple(
-            one
-            for again, gone in (("", 1.0), *(() if kept else ((AGAIN, evicted),)))
-            for part, loop in parts.items()
-            for one in loop.inputs(operator.reads, again + part, gone)
-        ),
+        inputs=tuple(one for part, loop in parts.items() for one in _inputs(operator, kernel, part, loop, evicted)),
         warm=warm,
     )
+
+
+def _inputs(
+    operator: RowsOperator | RowReduction, kernel: BlockRowsKernel, part: str, loop: AccessLoop, evicted: float
+) -> tuple[Input, ...]:
+    """What the passes load: the first one some tensors, the others those that are not kept.
+
+    Args:
+        evicted: share of a row that L2 no longer holds when the next pass reads it again.
+    """
+    reads, seen = operator.reads, kernel.first_reads
+    first = loop.inputs(reads[:seen], part)
+    later = loop.inputs(reads if kernel.keeps == "nothing" else _not_kept(operator, kernel), AGAIN + part)
+    again = loop.inputs(reads[:seen], AGAIN + part, evicted) if kernel.keeps == "nothing" else ()
+    return (*first, *again, *later[len(again) :])
+
+
+def _not_kept(operator: RowsOperator | RowReduction, kernel: BlockRowsKernel) -> tuple[Access, ...]:
+    """Tensors that the first pass does not read."""
+    return () if kernel.first_reads is None else operator.reads[kernel.first_reads :]
 
 
 def _whole_row(
@@ -157,14 +172,18 @@ def _pass(
     stores: bool,
 ) -> Program:
     """One pass of a warp over its part of the row."""
+    first = operator.reads[: kernel.first_reads]
 
     def loaded(part: str, loop: AccessLoop) -> Program:
-        if not again or kernel.keeps == "nothing":
+        if not again:
+            return loop.load(first, part)
+        if kernel.keeps == "nothing":
             return loop.load(operator.reads, again + part)
+        others = loop.load(_not_kept(operator, kernel), again + part)
         if kernel.keeps == "registers":
-            return ()
-        reads = sum(loop.elements(access) * access.element_bytes for access in operator.reads) * gpu.sm.warp_size
-        return (LoadShared(reads, loop.instructions(operator.reads)),)
+            return others
+        kept_bytes = sum(loop.elements(access) * access.element_bytes for access in first) * gpu.sm.warp_size
+        return (*others, LoadShared(kept_bytes, loop.instructions(first)))
 
     def repeated(part: str, loop: AccessLoop) -> Repeat:
         elements = loop.part * operator.n / (loop.threads * loop.iterations)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from functools import cache
 
+from gpusim.lowering.operand import SECTOR_BYTES
 from gpusim.models.aten.call import TensorView
 from gpusim.models.shape import Shape
 from gpusim.workloads.memory_bound import Access, ColumnReduction, RowReduction
@@ -81,8 +82,22 @@ def order_of(shape: Shape, *views: TensorView) -> tuple[int, ...]:
 def touched(view: TensorView, shape: Shape, order: tuple[int, ...]) -> Access:
     """Access of a kernel that goes over a shape in an order, to which a tensor is broadcast."""
     elements = math.prod(shape)
-    run = run_of(shape, strides_over(view, shape), order)
+    strides = strides_over(view, shape)
+    run = run_of(shape, strides, order)
+    if run == 1:
+        run = _run_of_sectors(strides, order, view.dtype.bits // 8)
     return Access(elements, view.dtype, run, view.distinct if view.distinct < elements else None)
+
+
+def _run_of_sectors(strides: Strides, order: tuple[int, ...], element_bytes: int) -> int:
+    """Elements of a run that takes as many sectors as elements a few places apart, which neighbouring threads touch.
+
+    A run of r bytes takes (32 + r - e) / r sectors for each of its sectors, elements s places apart take s of them.
+    """
+    step = next((strides[dim] for dim in order if strides[dim]), 1)
+    if step * element_bytes >= SECTOR_BYTES or step < 2:
+        return 1
+    return max(1, int((SECTOR_BYTES - element_bytes) / (step - 1) / element_bytes))
 
 
 def whole(view: TensorView) -> Access:

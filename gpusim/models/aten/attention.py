@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from gpusim.models.aten.call import Call, TensorView
 from gpusim.models.aten.lowering import Launches, lowers
-from gpusim.models.aten.norms import softmax
+from gpusim.models.aten.norms import softmax, softmax_gradient
 from gpusim.models.aten.products import multiply
 from gpusim.models.layers.attention import FUSED_BF16
 from gpusim.numbers.formats import Dtype
@@ -199,7 +199,7 @@ def _attended_backward(
     if of_scores.elements != of_weights.elements or not of_scores.contiguous:
         of_scores = of_weights
     of_scores = TensorView(of_scores.storage, of_weights.dtype_name, shape, of_weights.strides)
-    softmax(launches, "softmax_backward", [of_weights, weights], of_scores, -1, "softmax_backward")
+    softmax_gradient(launches, of_weights, weights, of_scores, -1, "softmax_backward")
     of_query, of_key = saved(queries, features), saved(features, keys)
     multiply(launches, "matmul", of_scores, saved(keys, features), of_query, kind=kind)
     multiply(launches, "matmul", _turned(saved(queries, features)), of_scores, of_key, kind=kind)

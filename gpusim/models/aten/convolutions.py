@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gpusim.models.aten.access import reduction, suggests_channels_last
 from gpusim.models.aten.call import Call, TensorView
-from gpusim.models.aten.lowering import Launches, NoModelError, lowers
+from gpusim.models.aten.lowering import Launches, lowers
 from gpusim.models.aten.norms import by_channel
 from gpusim.workloads.convolution import Convolution, ConvolutionOp, ConvolutionShape
 
@@ -146,8 +146,4 @@ def _launch(
     launches: Launches, of: _Convolved, operation: ConvolutionOp, reads: list[TensorView], written: TensorView
 ) -> None:
     path = launches.arithmetic.path_of("conv2d", of.images.dtype)
-    try:
-        operator = Convolution(of.shape(), path, operation, of.layout)
-    except ValueError as error:
-        raise NoModelError from error
-    launches.launch(operator, reads, [written])
+    launches.launch(Convolution(of.shape(), path, operation, of.layout), reads, [written])

@@ -48,6 +48,7 @@ class VariantPart(_Part):
     precision: str
     layout: str
     attention: str
+    compiled: bool = False
     resident_bytes: Size | None = None
     """Of a step of one token: bytes of weights, buffers, inputs, and keys and values of earlier tokens."""
     storages: dict[int, Size]
@@ -61,7 +62,7 @@ class VariantPart(_Part):
 
     @property
     def variant(self) -> Variant:
-        return Variant(self.mode, self.precision, self.layout, self.attention)
+        return Variant(self.mode, self.precision, self.layout, self.attention, self.compiled)
 
 
 class ParameterPart(_Part):

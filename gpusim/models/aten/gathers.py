@@ -28,6 +28,17 @@ def _embedding(launches: Launches, call: Call) -> None:
     _rows(launches, weight, indices, call.returned[0], weight.shape[-1])
 
 
+@lowers("_embedding_bag", "_embedding_bag_forward_only", kind="embedding")
+def _embedding_bag(launches: Launches, call: Call) -> None:
+    """Rows that are summed as they are read (aten/src/ATen/native/cuda/EmbeddingBag.cu)."""
+    weight, indices = call.tensors[:2]
+    result = call.returned[0]
+    elements = indices.elements * weight.shape[-1]
+    read = Access(elements, weight.dtype, weight.shape[-1], min(weight.distinct, elements))
+    operator = Pointwise(("add",), elements, (_spread(indices, elements), read), (whole(result),))
+    launches.launch(operator, [indices, weight], [result])
+
+
 @lowers("index_select", kind="index_select")
 def _index_select(launches: Launches, call: Call) -> None:
     value, indices = call.tensors[:2]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpusim.models.arithmetic import Arithmetic
 from gpusim.models.aten import (  # noqa: F401 -- each registers the calls that it knows
     attention,
+    compiled,
     convolutions,
     gathers,
     images,
@@ -22,6 +23,7 @@ from gpusim.models.aten import (  # noqa: F401 -- each registers the calls that 
 )
 from gpusim.models.aten.call import Call, TensorView
 from gpusim.models.aten.lowering import LOWERINGS, Launches, NoModelError
+from gpusim.models.policy import PolicyError
 from gpusim.models.task import Task
 from gpusim.workloads.attention import Attention
 from gpusim.workloads.convolution import Convolution
@@ -32,6 +34,8 @@ _FREE = frozenset(
     {"as_strided", "resize", "set", "squeeze", "unsqueeze", "transpose", "t", "detach", "swapaxes", "alias"}
 )
 """Calls in place that change the view of a tensor alone."""
+_MOVED = frozenset({"clone", "copy", "roll", "constant_pad_nd", "attention", "bmm", "mm", "addmm"})
+"""Calls whose results may have other dimensions than the tensor that is used next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +86,17 @@ def launched(calls: Iterable[Call], arithmetic: Arithmetic) -> Launched:
         before = len(launches.tasks)
         try:
             lower(launches, _without_empty(call))
-        except NoModelError:
+        except PolicyError:
+            raise
+        except (NoModelError, ValueError):  # an operator refuses such sizes
             del launches.tasks[before:]
             _copy(launches, call)
             one = unknown.get(call.name, Unknown())
             unknown[call.name] = Unknown(one.count + 1, one.size_bytes + size_bytes)
-        launches.dims.update((one.storage, len(one.shape)) for one in call.returned)
+        for result in call.returned:
+            launches.dims[result.storage] = len(result.shape)
+            if base in _MOVED:
+                del launches.dims[result.storage]
     tasks = tuple(launches.tasks)
     operators = (task.operator for task in tasks)
     flops = sum(one.flops for one in operators if isinstance(one, Gemm | Convolution | Attention))
@@ -115,7 +124,7 @@ def _without_empty(call: Call) -> Call:
     if all(one is None or one.elements for one in call.results):
         return call
     results = tuple(one if one is not None and one.elements else None for one in call.results)
-    return Call(call.name, call.layer, call.phase, call.operands, results, call.arguments, call.place)
+    return replace(call, results=results)
 
 
 def _copy(launches: Launches, call: Call) -> None:

@@ -26,7 +26,7 @@ class Launches:
     arithmetic: Arithmetic
     tasks: list[Task] = field(default_factory=list)
     dims: dict[int, int] = field(default_factory=dict)
-    """Dimensions of what was written to each storage last."""
+    """Dimensions of what was computed into each storage last; without those that were moved there."""
     _call: Call | None = None
     _kind: str = ""
     _temporaries: int = 0
@@ -55,7 +55,12 @@ class Launches:
         writes: Sequence[TensorView],
         kind: str | None = None,
     ) -> None:
-        """Launch functions of every element of the first result, to whose shape tensors are broadcast."""
+        """Launch functions of every element of the first result, to whose shape tensors are broadcast.
+
+        Where it has none, nothing is launched.
+        """
+        if not writes[0].elements:
+            return
         reads = tuple(dict.fromkeys(reads))
         shape = writes[0].shape
         order = order_of(shape, *writes, *reads)

@@ -9,6 +9,9 @@ from gpusim.models.aten.call import Call, TensorView
 from gpusim.models.aten.lowering import Launches, lowers
 from gpusim.workloads.memory_bound import Access, Pointwise
 
+_IMAGE = 3
+"""Dimensions of one image."""
+
 
 @lowers("_to_copy", "to", "_autocast_to_reduced_precision", "_autocast_to_full_precision", kind="cast")
 def _cast(launches: Launches, call: Call) -> None:
@@ -145,10 +148,18 @@ def _spread_of(view: TensorView, elements: int) -> Access:
 
 @lowers("im2col", kind="unfold")
 def _columns(launches: Launches, call: Call) -> None:
-    """Each pixel is read by the taps of all windows that it lies in (aten/src/ATen/native/cuda/im2col.cuh)."""
+    """A kernel for each image, whose pixels are read by the taps of all windows that they lie in (Im2Col.cu)."""
     images, result = launches.contiguous(call.tensors[0]), call.returned[0]
-    read = Access(result.elements, images.dtype, None, min(images.elements, result.elements))
-    launches.launch(Pointwise(("copy",), result.elements, (read,), (whole_of(result),)), [images], [result])
+    count = images.shape[0] if len(images.shape) > _IMAGE else 1
+    pixels, columns = images.elements // count, result.elements // count
+    read = Access(columns, images.dtype, None, min(pixels, columns))
+    operator = Pointwise(("copy",), columns, (read,), (Access(columns, result.dtype),))
+    each = [
+        TensorView(one.storage, one.dtype_name, (elements,), (1,))
+        for one, elements in ((images, pixels), (result, columns))
+    ]
+    for _ in range(count):
+        launches.launch(operator, each[:1], each[1:])
 
 
 @lowers("col2im", kind="fold")

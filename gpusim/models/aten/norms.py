@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from gpusim.models.aten.access import reduction, spread, suggests_channels_last, whole
 from gpusim.models.aten.call import Call, Operand, TensorView
 from gpusim.models.aten.lowering import Launches, lowers
+from gpusim.workloads.functions import Chain
 from gpusim.workloads.memory_bound import Access, ColumnReduction, Pointwise, RowReduction
 
 # Softmax ------------------------------------------------------------------------------------------
@@ -37,7 +38,8 @@ def _safe_softmax(launches: Launches, call: Call) -> None:
 
 @lowers("_softmax_backward_data", kind="softmax_backward")
 def _softmax_backward(launches: Launches, call: Call) -> None:
-    softmax(launches, "softmax_backward", call.tensors[:2], call.returned[0], call.arguments.get("dim", -1))
+    gradient, result = call.tensors[:2]
+    softmax_gradient(launches, gradient, result, call.returned[0], call.arguments.get("dim", -1))
 
 
 @lowers("_log_softmax_backward_data", kind="log_softmax_backward")
@@ -58,6 +60,20 @@ def softmax(
     n = result.shape[dim] if result.shape else 1
     accesses = tuple(map(whole, reads))
     launches.launch(RowReduction(function, result.elements // n, n, accesses, (whole(result),)), reads, [result], kind)
+
+
+def softmax_gradient(
+    launches: Launches,
+    gradient: TensorView,
+    result: TensorView,
+    given: TensorView,
+    dim: int,
+    kind: str | None = None,
+) -> None:
+    """The gradient of softmax: that of the result is multiplied with it by a kernel of its own (SoftMax.cu)."""
+    product = launches.temporary(result.shape, gradient.dtype_name)
+    launches.elementwise(("mul",), [gradient, result], [product], kind)
+    softmax(launches, "softmax_backward", [product, result], given, dim, "")
 
 
 # Norms of rows ------------------------------------------------------------------------------------
@@ -124,6 +140,33 @@ def _length(call: Call) -> int:
     return math.prod(call.arguments.get("normalized_shape", [1]))
 
 
+# Norms of weights ---------------------------------------------------------------------------------
+
+
+@lowers("_weight_norm_interface", kind="weight_norm")
+def _weight_norm(launches: Launches, call: Call) -> None:
+    """The norm of each filter, then filters in proportion to it (aten/src/ATen/native/cuda/WeightNorm.cu)."""
+    weight, size = call.tensors[:2]
+    result, norms = call.returned[:2]
+    _of_filters(launches, call, [weight], norms)
+    launches.elementwise(("div", "mul"), [weight, size, norms], [result], "")
+
+
+@lowers("_weight_norm_interface_backward", kind="weight_norm_backward")
+def _weight_norm_backward(launches: Launches, call: Call) -> None:
+    gradient, weight, size, norms = call.tensors[:4]
+    given, of_size = call.returned[:2]
+    _of_filters(launches, call, [gradient, weight], of_size)
+    launches.elementwise(("mul", "sub", "mul"), [gradient, weight, size, norms, of_size], [given], "")
+
+
+def _of_filters(launches: Launches, call: Call, reads: Sequence[TensorView], result: TensorView) -> None:
+    """A sum over all dimensions but that of the filters."""
+    kept = call.arguments.get("dim", 0)
+    dims = [dim for dim in range(len(reads[0].shape)) if dim != kept % len(reads[0].shape)]
+    launches.launch(reduction("norm", reads[0], [result], dims, reads[1:]), reads, [result])
+
+
 # Norms of channels --------------------------------------------------------------------------------
 
 
@@ -176,28 +219,61 @@ def _batch_norm_statistics(launches: Launches, call: Call) -> None:
     reduce_channels(launches, "mean_variance", [launches.dense(call.tensors[0])], call.returned)
 
 
+# Norms of groups of channels ----------------------------------------------------------------------
+
+
 @lowers("native_group_norm", kind="group_norm")
 def _group_norm(launches: Launches, call: Call) -> None:
-    """Elements are scaled and shifted by channel in the same kernel."""
+    """Statistics of each group by a CTA, factors of each channel, then all elements.
+
+    aten/src/ATen/native/cuda/group_norm_kernel.cu: ``RowwiseMoments``, ``ComputeFusedParams``, and an elementwise
+    kernel.
+    """
     images = launches.contiguous(call.tensors[0])
-    rows = images.shape[0] * call.arguments.get("group", 1)
-    result = call.returned[0]
-    operator = RowReduction("group_norm", rows, images.elements // rows, (whole(images),), (whole(result),))
-    launches.launch(operator, [images], [result])
+    affine = [one for one in call.operands[1:3] if isinstance(one, TensorView)]
+    result, statistics = call.returned[0], call.returned[1:3]
+    groups = images.shape[0] * call.arguments.get("group", 1)
+    length = images.elements // groups
+    touched = Access(images.elements, images.dtype, length if groups > 1 else None)
+    operator = ColumnReduction("mean_variance", length, groups, (touched,), tuple(map(whole, statistics)))
+    launches.launch(operator, [images], statistics)
+    factors = list(statistics)
+    if affine:
+        factors = [launches.temporary(images.shape[:2], "float32") for _ in range(2)]
+        _broadcast(launches, ("mul", "add_scaled"), [*statistics, *affine], factors)
+    _broadcast(launches, ("add_scaled",), [images, *factors], [result])
 
 
 @lowers("native_group_norm_backward", kind="group_norm_backward")
 def _group_norm_backward(launches: Launches, call: Call) -> None:
+    """Two sums over the pixels of each channel, from which all gradients follow (group_norm_kernel.cu)."""
     gradient, images = (launches.contiguous(one) for one in call.tensors[:2])
-    rows = images.shape[0] * call.arguments.get("group", 1)
+    statistics = call.tensors[2:4]
+    channels = images.shape[:2]
+    pixels = math.prod(images.shape[2:])
+    sums = [launches.temporary(channels, "float32") for _ in range(2)]
+    touched = tuple(Access(one.elements, one.dtype, pixels if pixels > 1 else None) for one in (gradient, images))
+    operator = ColumnReduction("batch_norm_gradients", pixels, math.prod(channels), touched, tuple(map(whole, sums)))
+    launches.launch(operator, [gradient, images], sums)
     given, *of_weights = call.results
-    held = [one for one in of_weights if one is not None and one.elements]
-    if held:
-        reduce_channels(launches, "batch_norm_gradients", [gradient, images], held)
-    if given is not None and given.elements:
-        reads = (whole(gradient), whole(images))
-        operator = RowReduction("group_norm_backward", rows, images.elements // rows, reads, (whole(given),))
-        launches.launch(operator, [gradient, images], [given])
+    if given is not None:
+        factor, *others = (launches.temporary(shape, "float32") for shape in (channels, *([statistics[0].shape] * 2)))
+        _broadcast(launches, ("mul",), [statistics[1], *call.tensors[4:5]], [factor])
+        _broadcast(launches, ("mul", "mul", "add_scaled"), [*sums, *statistics], others)
+        _broadcast(launches, ("mul", "add_scaled", "add"), [gradient, images, factor, *others], [given])
+    for one in (one for one in of_weights if one is not None):
+        over = ColumnReduction("sum", channels[0], channels[1], tuple(map(whole, sums)), (whole(one),))
+        launches.launch(over, sums, [one])
+
+
+def _broadcast(launches: Launches, functions: Chain, reads: Sequence[TensorView], writes: Sequence[TensorView]) -> None:
+    """Launch functions of elements, of which some tensors have one for many."""
+    elements = max(one.elements for one in (*reads, *writes))
+    operator = Pointwise(functions, elements, tuple(spread(one, elements) for one in reads), tuple(map(whole, writes)))
+    launches.launch(operator, reads, writes)
+
+
+# --------------------------------------------------------------------------------------------------
 
 
 def _together(statistics: Sequence[TensorView]) -> list[TensorView]:

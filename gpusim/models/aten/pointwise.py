@@ -51,6 +51,10 @@ _CHAINS: Mapping[str, Chain] = {
     "glu_backward": ("sigmoid", *("mul",) * 4),
     "logit": ("div", "log"),
     "softshrink": ("sub", "mask"),
+    "polar": ("sine", "sine", "mul", "mul"),
+    "complex": ("copy",),
+    "angle": ("sine",),
+    "xlogy": ("log", "mul"),
     "bitwise_left_shift": ("scale",),
     "bitwise_right_shift": ("scale",),
     "nan_to_num": ("mask",) * 3,
@@ -82,6 +86,7 @@ _RANDOM = (
     "randn_like",
     "exponential",
     "randint",
+    "randperm",
 )
 
 

@@ -140,9 +140,10 @@ def _added(launches: Launches, operation: str, added: TensorView, a: TensorView,
 def _dims(launches: Launches, call: Call, value: TensorView) -> int:
     """Dimensions of the input of a linear layer, of which a product sees a matrix.
 
-    They are those that the call states, or else those of what was computed into its storage.
+    They are those that the call states, or those of what was computed into its storage; of a move, which may have had
+    more of them, and of heads they are taken as three.
     """
-    return int(call.arguments.get("input_dims") or max(2, launches.dims.get(value.storage, 2)))
+    return int(call.arguments.get("input_dims") or max(2, launches.dims.get(value.storage, 3)))
 
 
 def _column(vector: TensorView) -> TensorView:

@@ -32,6 +32,8 @@ class Variant:
     """Layout of images in memory; ``nchw`` of a model that takes none."""
     attention: str
     """``fused``: scaled_dot_product_attention is a call; ``eager``: products around a softmax."""
+    compiled: bool = False
+    """Kernels of TorchInductor, not calls of eager PyTorch."""
 
     def __str__(self) -> str:
         """Text of messages.
@@ -39,12 +41,14 @@ class Variant:
         >>> str(Variant("train", "amp-fp16", "nhwc", "fused"))
         'train, amp-fp16, nhwc, fused attention'
         """
-        return f"{self.mode}, {self.precision}, {self.layout}, {self.attention} attention"
+        how = ", compiled" if self.compiled else ""
+        return f"{self.mode}, {self.precision}, {self.layout}, {self.attention} attention{how}"
 
     @property
     def options(self) -> str:
         """Options of ``gpusim capture`` that trace it."""
-        return f"--mode {self.mode} --precision {self.precision} --layout {self.layout} --attention {self.attention}"
+        ways = f"--mode {self.mode} --precision {self.precision} --layout {self.layout} --attention {self.attention}"
+        return f"{ways} --compile" if self.compiled else ways
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +105,8 @@ class Program:
         precision = _TRACED_AS.get(policy.precision, policy.precision)
         attention = ("fused" if policy.calls_fused_attention else "eager") if self.attends else "fused"
         mode = "token" if self.one_token else policy.mode
-        wanted = Variant(mode, precision, policy.layout if self.images else "nchw", attention)
+        layout = policy.layout if self.images else "nchw"
+        wanted = Variant(mode, precision, layout, attention, policy.fusion == "inductor")
         if wanted in self.traces:
             return self.traces[wanted]()
         if precision in _SWAPPED:

@@ -15,9 +15,13 @@ _LSTM: Chain = (*("sigmoid",) * 3, *("tanh",) * 2, *("mul",) * 3, *("add",) * 9)
 _LSTM_BACKWARD: Chain = (*("sigmoid_backward",) * 3, *("tanh_backward",) * 2, *("mul",) * 6, "add")
 _GRU: Chain = (*("sigmoid",) * 2, "tanh", *("mul",) * 3, *("add",) * 8)
 _GRU_BACKWARD: Chain = (*("sigmoid_backward",) * 2, "tanh_backward", *("mul",) * 6, *("add",) * 2)
-_GATES = {2: 4, 3: 3, 0: 1, 1: 1}
-"""Gates of a cell by cuDNN's mode: LSTM, GRU, or a function."""
-_LSTM_MODE = 2
+_CELLS: dict[int, tuple[Chain, Chain]] = {
+    4: (_LSTM, _LSTM_BACKWARD),
+    3: (_GRU, _GRU_BACKWARD),
+    1: (("add", "add", "tanh"), ("tanh_backward", "add")),
+}
+"""Functions of a cell and of its gradient, by the number of its gates."""
+_MATRIX = 2
 
 
 @lowers("_thnn_fused_lstm_cell", kind="lstm")
@@ -48,56 +52,54 @@ def _cell(launches: Launches, call: Call, functions: Chain) -> None:
     launches.launch(operator, call.tensors, call.returned)
 
 
-@lowers("_cudnn_rnn", kind="lstm")
+@lowers("_cudnn_rnn", "lstm", "gru", "rnn_tanh", "rnn_relu", kind="lstm")
 def _rnn(launches: Launches, call: Call) -> None:
     """For each layer and direction one product for all inputs, then a product and the gates for each place."""
-    layers = _Layers(launches, call, call.operand(0), _weights(call))
-    result = call.returned[0]
+    layers, result = _Layers(launches, call), call.returned[0]
     for features in layers.inputs():
         layers.product(layers.places, layers.columns, features, "tn", result)
         for _ in range(layers.length):
             layers.product(layers.batch, layers.columns, layers.hidden, "tn", result)
-            layers.gates(_LSTM if layers.lstm else _GRU, 2 * layers.count + 1, layers.count + 2, result)
+            layers.gates(0, 2 * layers.count + 1, layers.count + 2, result)
 
 
-@lowers("_cudnn_rnn_backward", kind="lstm_backward")
+@lowers("_cudnn_rnn_backward", "lstm_backward", "gru_backward", "rnn_backward", kind="lstm_backward")
 def _rnn_backward(launches: Launches, call: Call) -> None:
     """As forward, from the last place to the first; then the gradients of weights, of all places at once."""
-    weights = _weights(call)
-    layers = _Layers(launches, call, call.operand(0), weights)
-    result = call.returned[0]
+    layers, result = _Layers(launches, call), call.returned[0]
     for features in layers.inputs():
         for _ in range(layers.length):
-            layers.gates(
-                _LSTM_BACKWARD if layers.lstm else _GRU_BACKWARD, 2 * layers.count + 1, layers.count + 1, result
-            )
+            layers.gates(1, 2 * layers.count + 1, layers.count + 1, result)
             layers.product(layers.batch, layers.hidden, layers.columns, "nn", result)
         layers.product(layers.places, features, layers.columns, "nn", result)
         for size in (features, layers.hidden):
             layers.product(layers.columns, size, layers.places, "nt", result)
     gates = launches.temporary((layers.places, layers.columns), result.dtype_name)
-    for bias in (one for one in weights if len(one.shape) == 1):
+    for bias in layers.biases:
         launches.launch(reduction("sum", gates, [bias], (0,)), [gates], [bias])
 
 
-def _weights(call: Call) -> Sequence[TensorView]:
-    lists = [one for one in call.operands if isinstance(one, tuple)]
-    if not lists:
-        raise NoModelError
-    return [one for one in lists[0] if one is not None]
-
-
 class _Layers:
-    """Sizes of the layers of a call, and their kernels."""
+    """Sizes of the layers of a call, and their kernels.
 
-    def __init__(self, launches: Launches, call: Call, x: TensorView, weights: Sequence[TensorView]) -> None:
-        arguments = call.arguments
+    The input comes first; weights are the first list of matrices, two for each layer and direction: of what enters it,
+    and of its own state, whose columns are its hidden elements.
+    """
+
+    def __init__(self, launches: Launches, call: Call) -> None:
+        lists = [[one for one in part if one is not None] for part in call.operands if isinstance(part, tuple)]
+        flat = [part for part in lists if part and all(len(one.shape) <= _MATRIX for one in part)]
+        if not flat:
+            raise NoModelError
+        x, weights = call.operand(0), flat[0]
         self._launches, self._x, self._weights = launches, x, weights
-        self.hidden = int(arguments.get("hidden_size", 1))
-        self.lstm = arguments.get("mode", _LSTM_MODE) == _LSTM_MODE
-        self.count = _GATES[int(arguments.get("mode", _LSTM_MODE))]
-        self._layers, self._directions = int(arguments.get("num_layers", 1)), 2 if arguments.get("bidirectional") else 1
-        first = bool(arguments.get("batch_first"))
+        self.biases = [one for one in weights if len(one.shape) < _MATRIX]
+        self._matrices = [one for one in weights if len(one.shape) == _MATRIX]
+        self.hidden = self._matrices[1].shape[-1]
+        self.count = max(1, self._matrices[0].shape[0] // self.hidden)
+        if self.count not in _CELLS or len(x.shape) <= _MATRIX:
+            raise NoModelError
+        first = bool(call.arguments.get("batch_first"))
         self.length, self.batch = (x.shape[1], x.shape[0]) if first else (x.shape[0], x.shape[1])
         self._path = launches.arithmetic.path_of("lstm", x.dtype)
 
@@ -112,15 +114,14 @@ class _Layers:
 
     def inputs(self) -> Iterator[int]:
         """Features that enter each layer and direction."""
-        for layer in range(self._layers):
-            for _ in range(self._directions):
-                yield self._x.shape[-1] if layer == 0 else self.hidden * self._directions
+        yield from (one.shape[-1] for one in self._matrices[::2])
 
     def product(self, m: int, n: int, k: int, layout: str, written: TensorView) -> None:
         operator = Gemm(m, n, k, self._path, layout=layout, op="linear")
         self._launches.launch(operator, [self._x, *self._weights], [written])
 
-    def gates(self, functions: Chain, read: int, written: int, result: TensorView) -> None:
+    def gates(self, backward: int, read: int, written: int, result: TensorView) -> None:
         elements = self.batch * self.hidden
         accesses = [(Access(elements * count, result.dtype),) for count in (read, written)]
-        self._launches.launch(Pointwise(functions, elements, *accesses), [result], [result])
+        functions: Sequence[str] = _CELLS[self.count][backward]
+        self._launches.launch(Pointwise(tuple(functions), elements, *accesses), [result], [result])

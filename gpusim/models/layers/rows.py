@@ -132,7 +132,12 @@ def softmax(tape: Tape, function: str, value: Value, *, wide: bool = False) -> V
     _rows(tape, function, function, [value], [result])
 
     def backward(gradient: Value, given: Value) -> None:
-        _rows(tape, f"{function}_backward", f"{function}_backward", [gradient, result], [given])
+        call = name = f"{function}_backward"
+        if function == "softmax":  # a kernel of its own multiplies the gradient with the result (aten SoftMax.cu)
+            product = tape.new(result.shape, result.dtype)
+            tape.pointwise(call, ("mul",), [gradient, result], [product])
+            call, gradient = "", product
+        _rows(tape, call, name, [gradient, result], [given])
 
     return tape.record_kernel(result, value, backward)
 

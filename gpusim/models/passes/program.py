@@ -31,7 +31,18 @@ def program_tasks(program: Program, policy: Policy, gpu: Gpu) -> tuple[Task, ...
         gradients.add_up(tape)
         optimizer.update(tape, program.optimizer, program.clipping, program.counted_loss)
     tasks = tuple(tape.tasks)
-    return tasks if policy.fusion == "none" else fused(tasks)
+    return fused(tasks) if policy.fusion == "elementwise" else tasks
+
+
+def unmodelled(program: Program, policy: Policy, gpu: Gpu) -> dict[str, float]:
+    """Calls whose kernels have no model, and are played as copies: their share of the bytes of all calls, by name.
+
+    Raises:
+        PolicyError: as :func:`program_tasks`.
+    """
+    found = launched(program.trace(policy).calls, Arithmetic(policy, gpu))
+    shares = {name: one.size_bytes / found.size_bytes for name, one in found.unknown.items() if found.size_bytes}
+    return dict(sorted(shares.items(), key=lambda pair: -pair[1]))
 
 
 def _refuse(program: Program, policy: Policy) -> None:

@@ -15,7 +15,7 @@ from gpusim.models.passes.folding import folded
 from gpusim.models.passes.footprint import memory_bytes
 from gpusim.models.passes.fusion import fused
 from gpusim.models.passes.program import program_memory_bytes, program_tasks
-from gpusim.models.policy import Policy
+from gpusim.models.policy import Policy, PolicyError
 from gpusim.models.tape import Tape
 from gpusim.models.task import Task
 from gpusim.models.value import INDEX, Value
@@ -30,6 +30,8 @@ def tasks_of(graph: Graph | Program, policy: Policy, gpu: Gpu) -> tuple[Task, ..
     """
     if isinstance(graph, Program):
         return program_tasks(graph, policy, gpu)
+    if policy.fusion == "inductor":
+        raise PolicyError(f"{graph.name}: fusion: inductor is of captured models; choose elementwise, or capture it")
     tape = Tape(Arithmetic(policy, gpu))
     values = _inputs(tape, graph)
     nodes = [node for node in graph.nodes if node.only in (None, policy.mode)]

@@ -16,6 +16,7 @@ from gpusim.execution.models import ModelWorkload
 from gpusim.execution.service import Service
 from gpusim.execution.sweep import predict_all
 from gpusim.experiment.model_run import ModelRun, Script
+from gpusim.models.aten.file import is_captured
 from gpusim.models.policy import LOWERED, Fusion, Layout
 from gpusim.progress import Progress, no_progress
 from gpusim.report.step_validation_tables import step_validation_tables
@@ -33,6 +34,8 @@ class KnownModel:
 
     model: str
     sizes: tuple[tuple[str, int], ...] = ()
+    captured: bool = False
+    """Whether it is a captured model."""
     fusion: Fusion = "none"
     tokens_of_item: int = 1
     """Tokens that one item of ``batch`` stands for, where a table counts its batch in tokens."""
@@ -200,7 +203,8 @@ def model_of(row: StepRow, model_path: Sequence[Path] = ()) -> KnownModel | None
     names = [f"{row.model}-{row.image_size}", row.model] if row.image_size else [row.model]
     paths = (folder / f"{name}{suffix}" for folder in model_path for name in names for suffix in SUFFIXES)
     path = next((path for path in paths if path.is_file()), None)
-    return KnownModel(str(path), script=SCRIPTS.get(row.library, TIMED_ALONE)) if path else None
+    script = SCRIPTS.get(row.library, TIMED_ALONE)
+    return KnownModel(str(path), captured=is_captured(path), script=script) if path else None
 
 
 def workloads_of(row: StepRow, known: KnownModel) -> list[tuple[float, ModelWorkload]]:
@@ -220,6 +224,7 @@ def workload_of(row: StepRow, known: KnownModel, length: int | None = None) -> M
     beams = int(found[1]) if (found := BEAMS.search(row.notes)) else None
     infers = row.mode == "inference"
     fused = known.fusion == "elementwise" or row.compiled
+    fusion: Fusion = "none" if not fused else "inductor" if known.captured else "elementwise"
     run = ModelRun(
         model=_model_of(known, beams, infers=infers),
         mode=row.mode,
@@ -227,7 +232,7 @@ def workload_of(row: StepRow, known: KnownModel, length: int | None = None) -> M
         sizes=_sizes_of(row, known, beams, length, infers=infers),
         gpus=row.gpus,
         accumulation=row.accumulation,
-        fusion="elementwise" if fused else "none",
+        fusion=fusion,
         attention=row.attention or ("fused" if row.compiled and known.matched else None),
         layout=row.layout or (known.inference_layout if infers else None),
         version=row.torch,

@@ -34,6 +34,8 @@ COMPARING = ("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "bitwise_not", "
              "bitwise_or_", "bitwise_xor_", "bitwise_and_")  # fmt: skip
 """Functions whose results are truth values."""
 REDUCING = {"sum": "sum", "mean": "sum", "max": "max", "min": "max", "all": "max", "any": "max", "prod": "sum"}
+PLACED = re.compile("(?:Max|Min)Ops<")
+"""In the name of ``reduce_kernel``: it returns the place of the largest or smallest element too."""
 REDUCED_TYPE = re.compile(r"ReduceOp<(?:c10::)?(\w+(?: int)?)")
 """Type of elements in the name of ``reduce_kernel``."""
 NEIGHBOURS = 4
@@ -115,7 +117,7 @@ def _reduction(row: TracedKernel) -> Operators:
     if row.op not in REDUCING or not row.tensors:
         raise NotStatedError(f"{row.op}: what it reduces is not recorded")
     tensor = row.tensors[0]
-    function, n = REDUCING[row.op], tensor.shape[-1]
+    function, n = "arg_max" if PLACED.search(row.kernel) else REDUCING[row.op], tensor.shape[-1]
     named = REDUCED_TYPE.search(row.kernel)
     dtype = TYPES.get(named[1], tensor.dtype) if named else tensor.dtype
     if dtype is None:

@@ -25,6 +25,13 @@ def test_a_transposed_operand_is_touched_one_by_one() -> None:
     assert touched(result, result.shape, order).run is None
 
 
+def test_elements_few_places_apart_share_their_sectors() -> None:
+    """Of 8 interleaved ones of 2 B, two lie in each sector of 32 B: 8 sectors where one would do."""
+    result, operand = tensor((8, 64), "float16"), tensor((8, 64), "float16", (1, 8))
+    access = touched(operand, result.shape, order_of(result.shape, result, operand))
+    assert access.run == 2
+
+
 def test_two_tensors_of_one_order_are_touched_in_that_order() -> None:
     result, operand = channels_last((2, 8, 3, 3)), channels_last((2, 8, 3, 3))
     order = order_of(result.shape, result, operand)

@@ -6,6 +6,7 @@ from aten_calls import call, channels_last, tasks, tensor
 from gpusim.models.layers.searches import RADIX_PASSES
 from gpusim.models.task import Task
 from gpusim.numbers.formats import Dtype
+from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.memory_bound import Access, Pointwise, RowReduction
 
 
@@ -69,6 +70,11 @@ def test_the_gradient_of_a_part_is_copied_onto_zeros(
     assert pointwise(fill).elements == 512
     assert pointwise(copy).writes[0].run == run
     assert pointwise(copy).reads[0].run is None
+
+
+def test_the_gradient_of_a_part_without_elements_is_zeros() -> None:
+    (fill,) = tasks(call("slice_backward", [tensor((4, 0, 16))], [tensor((4, 8, 16))], "backward", dim=1))
+    assert pointwise(fill).reads == ()
 
 
 def test_each_dimension_is_rolled_by_a_kernel() -> None:
@@ -140,6 +146,13 @@ def test_images_of_another_size_read_their_corners() -> None:
     assert pointwise(task).reads == (Access(4096, Dtype.FP32, None, 256),)
 
 
+def test_windows_are_laid_out_image_by_image() -> None:
+    images, columns = tensor((4, 8, 14, 14)), tensor((4, 72, 49))
+    launched = tasks(call("im2col", [images], [columns], kernel_size=[3, 3], padding=[1, 1], stride=[2, 2]))
+    assert [one.operator.extents for one in launched if isinstance(one.operator, Pointwise)] == [(72 * 49, 1)] * 4
+    assert [one.call for one in launched] == ["unfold", "", "", ""]
+
+
 # Losses -------------------------------------------------------------------------------------------
 
 
@@ -160,4 +173,7 @@ def test_recurrent_layers_multiply_all_inputs_then_each_place() -> None:
     x, hidden = tensor((5, 2, 16)), tensor((1, 2, 32))
     weights = (tensor((128, 16)), tensor((128, 32)), tensor((128,)), tensor((128,)))
     rnn = call("_cudnn_rnn", [x, weights, None, hidden, hidden, None], [tensor((5, 2, 32))], mode=2, hidden_size=32)
-    assert len(tasks(rnn)) == 1 + 2 * 5
+    layer = call("lstm", [x, (hidden, hidden), weights], [tensor((5, 2, 32)), hidden, hidden], num_layers=1)
+    for one in (rnn, layer):
+        products = [task.operator for task in tasks(one) if isinstance(task.operator, Gemm)]
+        assert [(product.m, product.n, product.k) for product in products] == [(10, 128, 16)] + [(2, 128, 32)] * 5

@@ -76,12 +76,23 @@ def test_the_gradient_of_a_norm_of_channels_sums_first() -> None:
     assert given.operator.function == "normalise_backward"
 
 
-def test_groups_of_channels_are_rows() -> None:
-    images, rows = tensor((2, 8, 7, 7)), tensor((2, 4))
-    norm = call("native_group_norm", [images, *channel_values(2)], [tensor((2, 8, 7, 7)), rows, rows], group=4)
-    (task,) = tasks(norm)
-    assert isinstance(task.operator, RowReduction)
-    assert task.operator.extents == (8, 98)
+def test_groups_of_channels_have_a_cta_each_for_their_statistics() -> None:
+    images, rows = tensor((2, 8, 7, 7)), [tensor((2, 4)), tensor((2, 4))]
+    norm = call("native_group_norm", [images, *channel_values(2)], [tensor((2, 8, 7, 7)), *rows], group=4)
+    statistics, factors, normalised = tasks(norm)
+    assert isinstance(statistics.operator, ColumnReduction)
+    assert statistics.operator.reads == (Access(784, Dtype.FP32, 98),)
+    assert factors.operator.extents == (16, 1)
+    assert isinstance(normalised.operator, Pointwise)
+    assert [one.distinct for one in normalised.operator.reads] == [None, 16, 16]
+
+
+def test_gradients_of_groups_follow_from_sums_over_pixels() -> None:
+    images, rows = tensor((2, 8, 7, 7)), [tensor((2, 4)), tensor((2, 4))]
+    operands = [tensor((2, 8, 7, 7)), images, *rows, *channel_values(1)]
+    results = [tensor((2, 8, 7, 7)), *channel_values(2)]
+    launched = tasks(call("native_group_norm_backward", operands, results, "backward", group=4))
+    assert [one.operator.extents for one in launched] == [(49, 16), (16, 1), (16, 1), (784, 1), (2, 8), (2, 8)]
 
 
 @pytest.mark.parametrize(("dim", "extents"), [(-1, (32, 64)), (0, (256, 8))])
@@ -91,3 +102,22 @@ def test_softmax_is_of_rows_along_a_dimension(dim: int, extents: tuple[int, int]
     assert isinstance(task.operator, RowReduction)
     assert task.operator.extents == extents
     assert task.call == "softmax"
+
+
+def test_the_gradient_of_softmax_is_multiplied_with_its_result_first() -> None:
+    x = tensor((8, 64), "float16")
+    product, rows = tasks(call("_softmax_backward_data", [x, tensor((8, 64), "float16")], [x], "backward", dim=-1))
+    assert isinstance(product.operator, Pointwise)
+    assert product.operator.function == "mul"
+    assert isinstance(rows.operator, RowReduction)
+    assert rows.reads[0] == product.writes[0]
+    assert (product.call, rows.call) == ("softmax_backward", "")
+
+
+def test_a_norm_of_weights_is_of_each_filter() -> None:
+    weight, size = tensor((16, 8, 3)), tensor((16, 1, 1))
+    norm, scaled = tasks(call("_weight_norm_interface", [weight, size], [tensor((16, 8, 3)), tensor((16, 1, 1))]))
+    assert isinstance(norm.operator, RowReduction)
+    assert norm.operator.extents == (16, 24)
+    assert isinstance(scaled.operator, Pointwise)
+    assert [one.distinct for one in scaled.operator.reads] == [None, 16, 16]

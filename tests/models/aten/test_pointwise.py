@@ -1,5 +1,7 @@
 """Functions of every element, reductions, fills and updates."""
 
+from typing import Any
+
 import pytest
 from aten_calls import call, channels_last, launch, tasks, tensor
 
@@ -39,7 +41,7 @@ def test_every_function_and_its_gradient_has_a_call() -> None:
         ("gt", {"other": 0}, ("mask",)),
     ],
 )
-def test_a_function_is_known_by_its_name(name: str, arguments: dict[str, object], functions: tuple[str, ...]) -> None:
+def test_a_function_is_known_by_its_name(name: str, arguments: dict[str, Any], functions: tuple[str, ...]) -> None:
     x = tensor((8, 64))
     (task,) = tasks(call(name, [x], [x], **arguments))
     assert pointwise(task).functions == functions

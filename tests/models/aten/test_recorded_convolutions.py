@@ -1,5 +1,7 @@
 """Convolutions: sizes, layouts, biases, transposed ones, gradients."""
 
+from typing import Any
+
 from aten_calls import call, channels_last, launch, tasks, tensor
 
 from gpusim.models.aten.call import Call, TensorView
@@ -15,9 +17,9 @@ def convolution(task: Task) -> Convolution:
 
 
 def convolved(
-    images: TensorView, weight: TensorView, result: TensorView, bias: TensorView | None = None, **arguments: object
+    images: TensorView, weight: TensorView, result: TensorView, bias: TensorView | None = None, **arguments: Any
 ) -> Call:
-    stated = {"stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "transposed": False, "groups": 1}
+    stated: dict[str, Any] = {"stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "transposed": False, "groups": 1}
     return call("convolution", [images, weight, bias], [result], **{**stated, **arguments})
 
 
@@ -60,7 +62,7 @@ def test_a_signal_is_an_image_of_one_row() -> None:
 
 def test_a_volume_multiplies_as_often_as_its_slices() -> None:
     volume, weight = tensor((2, 8, 4, 14, 14)), tensor((16, 8, 3, 3, 3))
-    every = {"stride": [1, 1, 1], "padding": [1, 1, 1], "dilation": [1, 1, 1]}
+    every: dict[str, Any] = {"stride": [1, 1, 1], "padding": [1, 1, 1], "dilation": [1, 1, 1]}
     (task,) = tasks(convolved(volume, weight, tensor((2, 16, 4, 14, 14)), **every))
     assert convolution(task).flops == 2 * 2 * 16 * 4 * 14 * 14 * 8 * 27
 
