@@ -323,7 +323,7 @@ class _Many(list[Value]):
     """Results of a node, in a list."""
 
 
-class Unknown(Exception):  # noqa: N818 -- it is no error until it is told where
+class Unknown(Exception):  # noqa: N818 -- it is no error until its place is known
     """A tensor whose values are asked for, and not known; the text is its name."""
 
 

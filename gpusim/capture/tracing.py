@@ -362,7 +362,7 @@ class _Document:
 
 
 def _marked(found: Any, first: Any) -> Any:
-    """Expressions among arguments, told from texts."""
+    """Expressions among arguments, apart from texts."""
     if isinstance(found, list):
         return [_marked(one, other) for one, other in zip(found, first, strict=True)]
     return {"size": found} if isinstance(found, str) and not isinstance(first, str) else found

@@ -50,7 +50,7 @@ class _Convolved:
     def depthwise(self) -> bool:
         """Whether PyTorch's own kernel for channels with filters of their own runs.
 
-        It takes images whose channels lie apart; of those in FP16 cuDNN takes some shapes, which are not told apart
+        It takes images whose channels lie apart; of those in FP16 cuDNN takes some shapes, which are not distinguished
         here (aten/src/ATen/native/Convolution.cpp, ``use_cudnn_depthwise``).
         """
         channels = self.images.shape[1]
