@@ -119,7 +119,7 @@ def test_pieces_of_four_bytes_are_copied_asynchronously_by_way_of_l1() -> None:
     assert odd.step.load_instructions == 4 * aligned.step.load_instructions
 
 
-def test_asynchronous_copies_write_zeros_where_a_tile_reaches_beyond_a_matrix() -> None:
+def test_pieces_that_are_copied_asynchronously_are_zeros_where_a_tile_reaches_beyond_a_matrix() -> None:
     # 10 of 128 rows of a tile exist. Pieces that lie a vector apart meet four deep in a bank, whether zeros or not.
     name = "cutlass_80_tensorop_s1688gemm_128x128_32x3_tn_align1"
     single = next(one for one in A100.library.kernels if one.printed_name("tn", Dtype.TF32) == name)

@@ -121,8 +121,8 @@ def _through_port(
     # the warp's access touches, at one a cycle. Before they are read into registers, lines of L1 are filled,
     # in what the port leaves of the banks' bandwidth, and in its own time where that is not enough.
     ports = sm_bytes * together * np.maximum(1.0, port_rate / (lanes * widths)) * times
-    # Copies to shared memory write zeros where there is nothing to copy.
-    filled_rows = np.where(to_shared, kernels.tile, tiles.filled_rows)
+    # Where there is nothing to copy, pieces that are copied asynchronously are zeros.
+    filled_rows = np.where(in_pieces & to_shared, kernels.tile, tiles.filled_rows)
     filled_bytes = filled_rows * tiles.k_per_step * operands.bits / 8
     fills = filled_bytes * np.maximum(1.0, port_rate / (lanes * fill_widths)) * conflicts
     if in_pieces.any():

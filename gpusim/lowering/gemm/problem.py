@@ -240,8 +240,8 @@ class Tiles:
     sm_rows: Array
     """Rows of A, and of B, in the tile whose SM ends last: the largest where all run at once, else the average."""
     filled_rows: Array
-    """Rows of A, and of B, that kernels which load into registers write to shared memory. A tile at an edge, where it
-    stands for itself, is written whole: CUTLASS writes zeros where it loads nothing."""
+    """Rows of A, and of B, that are written to shared memory. A tile at an edge, where it stands for itself, is written
+    whole: CUTLASS writes zeros where it loads nothing, and ``cp.async`` fills the rest with zeros (PTX ISA)."""
     k_per_step: Array
     """Values of k in the average step."""
 
