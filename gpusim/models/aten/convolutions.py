@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from gpusim.models.aten.access import reduction, suggests_channels_last
 from gpusim.models.aten.call import Call, TensorView
+from gpusim.models.aten.channels import by_channel
 from gpusim.models.aten.lowering import Launches, lowers
-from gpusim.models.aten.norms import by_channel
 from gpusim.workloads.convolution import Convolution, ConvolutionOp, ConvolutionShape
 
 _ONE, _THREE = 1, 3

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from gpusim.models.arithmetic import Arithmetic
 from gpusim.models.aten import (  # noqa: F401 -- each registers the calls that it knows
     attention,
+    channels,
     compiled,
     convolutions,
     gathers,

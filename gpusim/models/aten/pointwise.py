@@ -58,7 +58,6 @@ _CHAINS: Mapping[str, Chain] = {
     "bitwise_left_shift": ("scale",),
     "bitwise_right_shift": ("scale",),
     "nan_to_num": ("mask",) * 3,
-    "sigmoid_backward": FUNCTIONS["sigmoid"].gradient_functions,
 }  # fmt: skip
 """Pointwise functions by name of ATen, without the underscore of those that write to their operand."""
 _FILLS = (

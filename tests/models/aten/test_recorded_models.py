@@ -62,8 +62,9 @@ def _bert() -> Model:
         return {**tokens, "next_sentence_label": torch.empty(shape[0], dtype=torch.long)}
 
     source = Source("bert", "", lambda _: transformers.BertForPreTraining(config), inputs, point)
-    # A mask has all pairs of places; without autocast's own function losses are in the type of the scores.
-    masked = frozenset({"add", "mask"})
+    # A mask has all pairs of places; without autocast's own function losses are in the type of the scores. The gradient
+    # of softmax is multiplied with its result by a kernel of its own.
+    masked = frozenset({"add", "mask", "mul"})
     sizes = {**point, "layers": 2}
     return Model(source, "bert_base", sizes, "eager", {"fp32": masked, "amp-fp16": masked | _LOSS})
 
@@ -79,7 +80,7 @@ def _gpt2() -> Model:
     source = Source("gpt2", "", lambda _: transformers.GPT2LMHeadModel(config), inputs, point)
     # A mask in FP32 is added to scores, whose softmax is in FP32 then; dropout follows a cast to the type of values.
     # A cache holds keys as heads, so that products take them transposed.
-    masked = frozenset({"mask", "add", "dropout", "dropout_backward", "copy", "scale", "gemm"})
+    masked = frozenset({"mask", "mul", "add", "dropout", "dropout_backward", "copy", "scale", "gemm"})
     sizes = {**point, "layers": 2, "hidden": 768, "heads": 12}
     return Model(source, "gpt2_large", sizes, "eager", {"fp32": masked, "amp-fp16": masked})
 
