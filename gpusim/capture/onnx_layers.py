@@ -141,6 +141,7 @@ def _pool(node: Node) -> Any:
     most = [one // 2 for one in kernel]
     if node.op_type == "MaxPool":
         value, padding = _padded(value, begin, end, -math.inf, most)
+        function: Any
         if len(node.outputs) > 1 and node.outputs[1]:
             function = (F.max_pool1d_with_indices, F.max_pool2d_with_indices, F.max_pool3d_with_indices)[at]
         else:

@@ -223,7 +223,10 @@ def _grid_sample(node: Node) -> Any:
 
 @operator("AffineGrid")
 def _affine_grid(node: Node) -> Any:
-    return F.affine_grid(node.tensor(0), node.numbers(1), bool(node.attribute("align_corners", 0)))
+    sizes = node.numbers(1)
+    if sizes is None:
+        raise ValueError("its sizes are not known")
+    return F.affine_grid(node.tensor(0), sizes, bool(node.attribute("align_corners", 0)))
 
 
 @operator("Col2Im")

@@ -6,6 +6,7 @@ import pytest
 
 from gpusim.api import load_system
 from gpusim.models.decoding import DecodingError, token_graph
+from gpusim.models.graph import Graph
 from gpusim.models.layers.attention import Attention
 from gpusim.models.loading import load_model
 from gpusim.models.policy import Policy
@@ -17,6 +18,7 @@ SIZES = {"batch": 2, "seq_len": 64}
 
 def test_a_token_attends_to_all_that_are_kept() -> None:
     graph = token_graph(load_model("gpt2_large"), SIZES, kept=100)
+    assert isinstance(graph, Graph)
     (shapes,) = {node.shapes for node in graph.nodes if isinstance(node.layer, Attention)}
     assert shapes == ((2, 1, 1280), (2, 101, 1280), (2, 101, 1280))
 

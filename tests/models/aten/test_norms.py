@@ -4,6 +4,7 @@ import pytest
 from aten_calls import call, channels_last, tasks, tensor
 
 from gpusim.models.aten.call import TensorView
+from gpusim.models.task import Task
 from gpusim.numbers.formats import Dtype
 from gpusim.workloads.memory_bound import Access, ColumnReduction, Pointwise, RowReduction
 
@@ -76,13 +77,19 @@ def test_the_gradient_of_a_norm_of_channels_sums_first() -> None:
     assert given.operator.function == "normalise_backward"
 
 
+def extents(task: Task) -> tuple[int, int]:
+    """Rows and columns of the elements that a task computes with."""
+    assert isinstance(task.operator, ColumnReduction | Pointwise | RowReduction)
+    return task.operator.extents
+
+
 def test_groups_of_channels_have_a_cta_each_for_their_statistics() -> None:
     images, rows = tensor((2, 8, 7, 7)), [tensor((2, 4)), tensor((2, 4))]
     norm = call("native_group_norm", [images, *channel_values(2)], [tensor((2, 8, 7, 7)), *rows], group=4)
     statistics, factors, normalised = tasks(norm)
     assert isinstance(statistics.operator, ColumnReduction)
     assert statistics.operator.reads == (Access(784, Dtype.FP32, 98),)
-    assert factors.operator.extents == (16, 1)
+    assert extents(factors) == (16, 1)
     assert isinstance(normalised.operator, Pointwise)
     assert [one.distinct for one in normalised.operator.reads] == [None, 16, 16]
 
@@ -92,7 +99,7 @@ def test_gradients_of_groups_follow_from_sums_over_pixels() -> None:
     operands = [tensor((2, 8, 7, 7)), images, *rows, *channel_values(1)]
     results = [tensor((2, 8, 7, 7)), *channel_values(2)]
     launched = tasks(call("native_group_norm_backward", operands, results, "backward", group=4))
-    assert [one.operator.extents for one in launched] == [(49, 16), (16, 1), (16, 1), (784, 1), (2, 8), (2, 8)]
+    assert [extents(one) for one in launched] == [(49, 16), (16, 1), (16, 1), (784, 1), (2, 8), (2, 8)]
 
 
 @pytest.mark.parametrize(("dim", "extents"), [(-1, (32, 64)), (0, (256, 8))])
