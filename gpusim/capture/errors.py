@@ -24,8 +24,20 @@ def place_of(script: Path | None, error: BaseException) -> str:
         return ""
     if isinstance(error, SyntaxError) and error.filename == str(script):
         return f"{script}:{error.lineno}"
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(script)]
-    return f"{script}:{lines[-1]}" if lines else str(script)
+    places = [one for frame in traceback.extract_tb(error.__traceback__) if (one := _users(frame, script))]
+    return places[-1] if places else str(script)
+
+
+def _users(frame: traceback.FrameSummary, script: Path) -> str:
+    """The place of a frame of the user's script, or of a module that lies beside it; empty of others."""
+    if frame.filename == str(script):
+        return f"{script}:{frame.lineno}"
+    path = Path(frame.filename).resolve()
+    beside = path.is_relative_to(script.resolve().parent) and not path.is_relative_to(_PACKAGE)
+    return f"{frame.filename}:{frame.lineno}" if beside and "site-packages" not in path.parts else ""
+
+
+_PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def library_place(error: BaseException | None = None) -> str:
@@ -46,5 +58,5 @@ def library_place(error: BaseException | None = None) -> str:
 
 def line_of(script: Path | None) -> str:
     """The line that runs now, of the user's script or of a library."""
-    lines = [frame.lineno for frame in traceback.extract_stack() if frame.filename == str(script)]
-    return f"{script}:{lines[-1]}" if lines else library_place()
+    places = [one for frame in traceback.extract_stack() if script and (one := _users(frame, script))]
+    return places[-1] if places else library_place()

@@ -143,6 +143,8 @@ def _script(path: Path, sizes: Mapping[str, int]) -> Source:
     module.__file__ = str(path)
     names = vars(module)
     sys.modules[module.__name__] = module  # where dataclasses look for it
+    if (folder := str(path.resolve().parent)) not in sys.path:
+        sys.path.insert(0, folder)  # for modules beside it, as Python does
     try:
         exec(compile(code, str(path), "exec"), names)  # noqa: S102 -- the user's own script
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- the user's code may raise anything

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -285,6 +286,21 @@ def test_a_check_whether_any_value_is_infinite_is_answered_and_said(command: Run
     done = command("capture", "script.py", "-o", "captured.yaml", "--mode", "inference")
     assert done.returncode == 0, done.stderr
     assert "assumed: script.py:9: any() is false" in done.stderr
+
+
+def test_modules_beside_a_script_are_found_and_named(
+    command: RunGpusim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.path", [*sys.path])
+    (tmp_path / "beside_a_script.py").write_text(
+        "import torch\nclass Net(torch.nn.Linear):\n    def forward(self, x): return x * x.sum().item()\n", "utf-8"
+    )
+    write_script(
+        tmp_path,
+        "from beside_a_script import Net\n" + LINEAR.replace("torch.nn.Linear(8, 8)", "Net(8, 8)"),
+    )
+    problem = refused(command("capture", "script.py", "-o", "captured.yaml"))
+    assert "beside_a_script.py:3: the module decides by a value of a tensor" in problem
 
 
 # Refusals -----------------------------------------------------------------------------------------
