@@ -18,6 +18,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -64,6 +65,8 @@ def capture(library: str, name: str, size: int, variants: Sequence[Variant], out
     torch.set_num_threads(1)
     started = time.monotonic()
     source = source_of(f"{library}:{name}", {"image_size": size})
+    # timm's benchmark.py runs the loss and its gradient in one context of autocast.
+    source = replace(source, autocasts_gradients=library == "timm")
     content = captured(source, variants, optimizer="sgd_momentum", precision=variants[0].precision, symbols=("batch",))  # type: ignore[arg-type]
     beside = out.with_suffix(".part")
     beside.write_bytes(gzip.compress(captured_text(content).encode(), mtime=0))

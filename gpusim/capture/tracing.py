@@ -55,6 +55,8 @@ class Source:
     """The user's program, for messages."""
     attends: bool | None = None
     """Whether the module spells its attention out on request; None: where it calls scaled_dot_product_attention."""
+    autocasts_gradients: bool = False
+    """Whether the script runs the backward pass within autocast, too."""
     assumptions: Sequence[str] = ()
     place: str = ""
     """What messages name; empty: the script, or the title."""
@@ -140,7 +142,8 @@ def traced(source: Source, variant: Variant, point: Point) -> Traced:
                 )
             forward = len(recorder.trace.calls)
             recorder.phase = "backward"
-            with cuda.mode, replaced, recorder, torch.no_grad(), nested(layers, recorder.sweep):
+            again = autocast(amp if source.autocasts_gradients else None)
+            with cuda.mode, replaced, recorder, torch.no_grad(), nested(layers, recorder.sweep), again:
                 leaves = run_backward(results, layers, recorder.sweep)
                 for leaf, name in names.items():
                     gradient = leaves.get(leaf, leaf.grad)
