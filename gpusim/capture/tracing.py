@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +20,7 @@ from gpusim.capture.inductor import compiled_trace
 from gpusim.capture.recorder import Layers, Recorder
 from gpusim.capture.recurrent import OF_CUDA
 from gpusim.capture.sizes import Expressions, Point, SizeError, merged
+from gpusim.gc_pause import gc_paused
 from gpusim.models.aten.call import Operand, TensorView, Trace
 from gpusim.models.aten.file import FORMAT, ParameterPart, ProgramFile, VariantPart
 from gpusim.models.aten.program import Variant
@@ -109,7 +108,7 @@ def traced(source: Source, variant: Variant, point: Point) -> Traced:
             f"{source.named}: this build of PyTorch is for CPUs alone, which cannot trace a backward pass of CUDA; "
             "install one for CUDA, which needs no GPU here, or add --mode inference"
         )
-    with _collected(), silent(), uninitialised():
+    with gc_paused(), silent(), uninitialised():
         eager = variant.attention == "eager"
         cuda = FakeCuda()
         module, arguments, images, held = _on_cuda(source, variant, point, cuda)
@@ -232,18 +231,6 @@ def _channels_last(arguments: Any) -> Any:
         return one.to(memory_format=torch.channels_last) if one.dim() == 4 else one
 
     return tree_map_only(torch.Tensor, of, arguments)
-
-
-@contextmanager
-def _collected() -> Iterator[None]:
-    """Nothing is collected at random while a program is traced: traces would differ."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 _NO_VALUE = "meta tensor"

@@ -38,8 +38,6 @@ class Function:
     operands: int = 1
     torch: tuple[str, ...] = ()
     """Functions and methods of PyTorch, without underscores; the first is the operator of ATen."""
-    onnx: tuple[str, ...] = ()
-    """Types of nodes of ONNX."""
     autocast: str = ""
     """Name in the framework's lists of operations whose operands autocast casts; empty: it is in none."""
     in_schema: bool = False
@@ -73,18 +71,17 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType({
     function.name: function
     for function in (
         # Of two operands, broadcast.
-        Function("add", {"add": 1}, (), operands=2, torch=("add", "radd"), onnx=("Add",), in_schema=True),
-        Function("sub", {"add": 1}, (), operands=2, torch=("sub", "rsub"), onnx=("Sub",)),
-        Function("mul", {"mul": 1}, ("mul",), operands=2, torch=("mul", "rmul"), onnx=("Mul",), in_schema=True),
+        Function("add", {"add": 1}, (), operands=2, torch=("add", "radd"), in_schema=True),
+        Function("sub", {"add": 1}, (), operands=2, torch=("sub", "rsub")),
+        Function("mul", {"mul": 1}, ("mul",), operands=2, torch=("mul", "rmul"), in_schema=True),
         Function(
             "div",
             {"div": 1},
             ("div",),
             operands=2,
             torch=("div", "truediv", "true_divide", "rtruediv"),
-            onnx=("Div",),
         ),
-        Function("maximum", ("relu",), ("mask",), operands=2, torch=("maximum",), onnx=("Max",)),
+        Function("maximum", ("relu",), ("mask",), operands=2, torch=("maximum",)),
         Function("where", ("mask",), ("mask",), operands=2),  # of a tensor and a mask: captures look at all operands
         Function("smooth_l1", ("sub",), ("mul",), operands=2, autocast="smooth_l1_loss"),
         # Of one operand.
@@ -94,34 +91,30 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType({
             {"max": 1},
             "result",
             torch=("relu",),
-            onnx=("Relu",),
             in_schema=True,
             backward="threshold_backward",
         ),
         Function(  # whatever the two bounds
-            "relu6", _CLIPPED, ("mask", "mask"), torch=("relu6",), onnx=("Clip",), backward="hardtanh_backward"
+            "relu6", _CLIPPED, ("mask", "mask"), torch=("relu6",), backward="hardtanh_backward"
         ),
-        Function("leaky_relu", {"mul": 1, "max": 1}, ("leaky_relu",), torch=("leaky_relu",), onnx=("LeakyRelu",)),
+        Function("leaky_relu", {"mul": 1, "max": 1}, ("leaky_relu",), torch=("leaky_relu",)),
         Function(
             "hardswish",
             ("add", *_CLIPPED, "mul", "scale"),
             ("mask", "mask", "add_scaled", "mul"),
             torch=("hardswish",),
-            onnx=("HardSwish",),
         ),
         Function(
             "hardsigmoid",
             ("add", *_CLIPPED, "scale"),
             ("mask", "mask", "scale"),
             torch=("hardsigmoid",),
-            onnx=("HardSigmoid",),
         ),
         Function(  # x * 1/2 * (1 + erf(x * 1/sqrt 2))
             "gelu",
             {"mul": 3, "add": 1, "erf": 1},
             {"mul": 7, "add": 2, "erf": 1, "exp": 1},
-            torch=("gelu",),
-            onnx=("Gelu", "Erf"),  # a kernel that computes the error function
+            torch=("gelu",),  # a kernel that computes the error function
             in_schema=True,
         ),
         Function(  # x/2 (1 + tanh(c (x + d x^3))): PyTorch's gelu with another argument
@@ -129,14 +122,13 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType({
             ("mul", "mul", "add_scaled", "scale", "tanh", "add", "mul", "scale"),
             ("tanh", *("mul",) * 9, *("add",) * 4),
         ),
-        Function("tanh", {"tanh": 1}, {"mul": 2, "add": 1}, "result", torch=("tanh",), onnx=("Tanh",), in_schema=True),
+        Function("tanh", {"tanh": 1}, {"mul": 2, "add": 1}, "result", torch=("tanh",), in_schema=True),
         Function(
             "sigmoid",
             {"exp": 1, "add": 1, "div": 1},
             {"mul": 2, "add": 1},
             "result",
             torch=("sigmoid",),
-            onnx=("Sigmoid",),
         ),
         Function(
             "silu", {"exp": 1, "add": 1, "div": 1, "mul": 1}, {"exp": 1, "add": 3, "div": 1, "mul": 3}, torch=("silu",)
@@ -146,13 +138,12 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType({
             {"mul": 1, "max": 1, "exp": 1, "log": 1, "div": 1},
             {"mul": 2, "max": 1, "exp": 1, "add": 1, "div": 1},
             torch=("softplus",),
-            onnx=("Softplus",),
             autocast="softplus",
             in_schema=True,
         ),
-        Function("exp", {"exp": 1}, ("mul",), "result", torch=("exp",), onnx=("Exp",), autocast="exp"),
-        Function("sqrt", {"sqrt": 1}, ("div",), "result", torch=("sqrt", "rsqrt"), onnx=("Sqrt",)),
-        Function("neg", ("scale",), ("scale",), "neither", torch=("neg",), onnx=("Neg",)),
+        Function("exp", {"exp": 1}, ("mul",), "result", torch=("exp",), autocast="exp"),
+        Function("sqrt", {"sqrt": 1}, ("div",), "result", torch=("sqrt", "rsqrt")),
+        Function("neg", ("scale",), ("scale",), "neither", torch=("neg",)),
         Function("scale", {"mul": 1}, ("scale",), "neither"),  # by a number that the program holds
     )
 })  # fmt: skip

@@ -45,22 +45,15 @@ def _pair(call: Call) -> list[int]:
     return kernel * dims if len(kernel) == 1 and dims > 1 else kernel
 
 
-@lowers("max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward", kind="fill")
+@lowers(
+    "max_pool2d_with_indices_backward",
+    "max_pool3d_with_indices_backward",
+    "adaptive_max_pool2d_backward",
+    "adaptive_max_pool3d_backward",
+    kind="fill",
+)
 def _max_pool_backward(launches: Launches, call: Call) -> None:
     """Gradients are looked for in the windows of a pixel, onto zeros."""
-    gradient, images, places = call.tensors[:3]
-    launches.elementwise(("copy",), [], call.returned)
-    _unpooled(
-        launches,
-        call,
-        "max_pool_backward",
-        [launches.laid_out(gradient, channels_last=suggests_channels_last(images)), places],
-        "max_pool2d_backward",
-    )
-
-
-@lowers("adaptive_max_pool2d_backward", "adaptive_max_pool3d_backward", kind="fill")
-def _adaptive_max_pool_backward(launches: Launches, call: Call) -> None:
     gradient, images, places = call.tensors[:3]
     launches.elementwise(("copy",), [], call.returned)
     _unpooled(
