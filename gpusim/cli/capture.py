@@ -24,15 +24,18 @@ Choice = TypeVar("Choice", bound=str)
 _PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16", "bf16", "amp-fp16", "amp-bf16")
 HELP = """Write a model file from a PyTorch module, by recording what it calls.
 
+\b
 SOURCE is one of
-
-- a Python script that defines model(), which returns a module, and inputs(batch), which returns its arguments: a
-  tensor, a tuple, or a mapping. Further arguments of inputs(), such as seq_len=128, are sizes of the model. Where the
-  script defines loss(output), it is what training differentiates;
-
-- timm:NAME, torchvision:NAME, or hf:PATH of a config.json of transformers;
-
-- a program that torch.export saved (.pt2), or an .onnx file.
+  script.py        defines model(), which returns a module, and inputs(batch),
+                   which returns its arguments: a tensor, a tuple, or a mapping.
+                   Further arguments of inputs(), such as seq_len=128, are sizes
+                   of the model. loss(output), where it is defined, is what
+                   training differentiates.
+  timm:NAME        a network of timm
+  torchvision:NAME a network of torchvision
+  hf:PATH          a config.json of transformers, or its folder
+  program.pt2      a program that torch.export saved
+  model.onnx       a graph of ONNX
 
 The module runs on fake CUDA tensors, forward and backward, under the real autocast: no weights, no GPU. Each mode,
 precision, layout of images and kind of attention is a trace of its own. Sizes that may be chosen become expressions.
