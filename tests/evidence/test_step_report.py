@@ -36,9 +36,13 @@ def step(file: str, row_id: str, unit: str, error: float) -> ScoredStep:
     """A step that is predicted so much above its measured throughput or time."""
     row = StepRow(file, 2, row_id, "t4", 1, "net", "train", "fp32", 8, 100.0, unit)
     predicted = 100.0 * (1 + error)
-    of_step = SimpleNamespace(idle_fraction=0.0, clock_mhz=1000.0)
+    of_step = SimpleNamespace(
+        idle_fraction=0.0, host_fraction=0.0, is_host_bound=False, bottleneck="dram", clock_mhz=1000.0
+    )
     timed = Timed("T4", 1.0, 0.8, 1.25)
-    result = SimpleNamespace(step_ms=predicted, throughput=predicted, step=of_step, memory_gib=1.0, timed=timed)
+    result = SimpleNamespace(
+        step_ms=predicted, throughput=predicted, step=of_step, memory_gib=1.0, fits=True, timed=timed
+    )
     return ScoredStep(row, ((1.0, cast("ModelResult", result)),))
 
 
@@ -64,6 +68,8 @@ def test_the_report_prints_speedups_and_scaling_with_their_errors() -> None:
         "tables": [],
         "overall": {**metrics, "skip_reasons": {}},
         "kinds": {"training, one GPU": metrics},
+        "groups": {"family": {"resnet": metrics | {"rows": 40}, "vit": metrics}},
+        "layouts": [{"model": "net", "measured": 1.2, "predicted": 1.5, "error_pct": 25.0}],
         "speedups": speedups,
         "scaling": [{**rest, **one} for one in SCALED],
         "scaling_errors": scaling_errors(SCALED),
@@ -71,6 +77,9 @@ def test_the_report_prints_speedups_and_scaling_with_their_errors() -> None:
     text = "\n".join(map(str, step_validation_tables(report, more=False)))
     assert "median error 3.0 %, largest 12.0" in text
     assert "'eight GPUs, not input-bound', '2', '2.0', '3.0'" in text
+    assert "('family', 'resnet', '40'" in text
+    assert "'vit'" not in text  # of four rows
+    assert "median error 25.0 % of 1 pairs" in text
     speedup, scaled = models_table.model_sentences("runs", report)
     assert speedup.endswith("(runs, 3 pairs): median error 3.0 %, largest 12.0 %.\n")
     assert "eight GPUs (3) 3.3 and 6.0; eight GPUs, not input-bound (2) 2.0 and 3.0" in scaled

@@ -154,7 +154,7 @@ def family_of(model: str) -> str:
     >>> family_of("resnetv2_50x1_bit"), family_of("vit_base_patch16_224"), family_of("RegNetY_032")
     ('resnetv2', 'vit', 'regnety')
     """
-    found = re.match(r"[a-z]+(?:v\d)?", model.lower())
+    found = re.match(r"[a-z]+?(?:v\d)?(?=[\d_-]|$)", model.lower())
     return found[0] if found else model
 
 
