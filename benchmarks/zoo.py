@@ -29,10 +29,8 @@ from gpusim.capture.tracing import captured
 from gpusim.errors import InputError
 from gpusim.models.aten.file import captured_text
 from gpusim.models.aten.program import Variant
-from gpusim.models.policy import MODES, Mode
+from gpusim.models.policy import MODES, NEWEST, Mode, Policy
 
-FUSED_SINCE = (2, 0)
-"""Version of PyTorch with scaled_dot_product_attention."""
 LIBRARIES = ("timm", "torchvision")
 TRACED = {"tf32": "fp32"}
 UNTRACED = frozenset({"fp64", "int8"})
@@ -52,10 +50,10 @@ def wanted(tables: Sequence[Path], pattern: str) -> Mapping[tuple[str, str, int]
                 ):
                     continue
                 key = library, row["model"], int(float(row["image_size"] or 224))
-                version = tuple(map(int, (row.get("torch") or "1.0").split(".")[:2]))
+                version = row.get("torch") or NEWEST
                 mode: Mode = "inference" if row["mode"] == MODES[1] else MODES[0]
                 precision = TRACED.get(row["precision"], row["precision"])
-                attention = "fused" if version >= FUSED_SINCE else "eager"
+                attention = "fused" if Policy(version=version).calls_fused_attention else "eager"
                 found[key].add(Variant(mode, precision, row.get("layout") or "nchw", attention))
     return found
 

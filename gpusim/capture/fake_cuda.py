@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -186,12 +186,3 @@ def autocast(dtype: Any) -> Iterator[None]:
             torch.clear_autocast_cache()
         torch.set_autocast_enabled("cuda", before[0])
         torch.set_autocast_dtype("cuda", before[1])
-
-
-def held_in(module: Any) -> Mapping[Any, int]:
-    """Elements of the floating-point weights of a module, by type."""
-    found: dict[Any, int] = {}
-    for one in module.parameters():
-        if one.is_floating_point():
-            found[one.dtype] = found.get(one.dtype, 0) + one.numel()
-    return found

@@ -51,7 +51,7 @@ _NOT_TRAINED = {
 _NEVER_ON_HOST = frozenset({"RandomNormal", "RandomUniform", "If", "Loop", "Scan"})
 _BY_SHAPE = frozenset({"Shape", "Size"})
 Value = Any
-"""Of a graph's tensor: a tensor of PyTorch, an array of numpy where values are known, a list of these, or None."""
+"""A tensor of PyTorch for one of the graph, an array of numpy where values are known, a list of these, or None."""
 
 
 def dtype_of(elem_type: int) -> Any:

@@ -20,8 +20,6 @@ from gpusim.capture.sizes import Point
 from gpusim.capture.tracing import Source
 from gpusim.files.yamlfile import read_text
 
-_LIBRARIES = ("timm", "torchvision", "transformers")
-
 
 def source_of(text: str, sizes: Mapping[str, int | Literal["batch"]]) -> Source:
     """The source that a text names.

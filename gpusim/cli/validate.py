@@ -143,6 +143,8 @@ def validate(
 
     if out is not None:
         refuse_file(out)
+    if missing := next((folder for folder in model_path or () if not folder.is_dir()), None):
+        refuse(f"--model-path {missing}: no such folder")
     tables = by_kind(files)
     given = {
         "-o": out is not None,

@@ -28,7 +28,8 @@ from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
 
 FIRST_WITH_CUDNN_9 = "2.4"
-"""First PyTorch whose wheels depend on cuDNN 9 (nvidia-cudnn-cu12 9.1.0.70; 2.3 on 8.9.2.26)."""
+"""First PyTorch whose wheels depend on cuDNN 9 (nvidia-cudnn-cu12 9.1.0.70; 2.3 on 8.9.2.26). That cuDNN 9
+takes groups on Tensor Cores which cuDNN 8 does not is assumed: none of its binaries was read."""
 HALF_BITS = 16
 
 

@@ -37,7 +37,7 @@ def model_table(result: ModelResult) -> TextTable:
         ("layers", _times(step.times_by(lambda one: one.task.name.split(".")[0]), step.step_us)),
         ("memory", f"{result.memory_gib:.2f} GiB" + ("" if result.fits else ", more than the GPU has")),
         *([("fusion", _fusion(result))] if result.fusion_saves_bytes else []),
-        *([("played as copies", _unmodelled(result))] if result.unmodelled else []),
+        *([("simulated as copies", _unmodelled(result))] if result.unmodelled else []),
         ("clock", f"{step.clock_mhz:.0f} MHz"),
         ("power", f"{step.power_w:.0f} W, {step.energy_j:.3g} J a step"),
     )

@@ -76,7 +76,7 @@ class ModelResult:
     as_graph_us: float | None = None
     """Time of the step as a CUDA graph, where it is host-bound on one GPU [us]."""
     unmodelled: Mapping[str, float] = field(default_factory=dict)
-    """Calls of a captured model that are played as copies of their bytes: their share of all bytes, by name."""
+    """Calls of a captured model that are simulated as copies of their bytes: their share of all bytes, by name."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
     """Values of the spec that were replaced, by key path."""
 

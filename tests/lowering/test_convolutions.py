@@ -560,7 +560,7 @@ def test_sums_of_ctas_are_added_up_by_a_second_kernel() -> None:
 
 @pytest.mark.parametrize(("channels", "steps", "around"), [(24, 9, 0), (18, 3, 0)])
 def test_few_filters_take_narrow_tiles(channels: int, steps: int, around: int) -> None:
-    """Of 24 filters, tiles of 64 would compute 40 more; 18 channels are loaded singly, nine taps in one row."""
+    """Tiles of 64 would compute 40 filters more than 24; 18 channels are loaded singly, nine taps in one row."""
     operator = Convolution(ConvolutionShape(64, channels, 56, 56, channels, 3, 3, pad=(1, 1)), Dtype.FP16)
     plan = ranked_plans(load_spec("rtx-3090").system, operator)[0].plan
     assert isinstance(plan, ConvolutionPlan)

@@ -94,7 +94,7 @@ class TensorView:
 
 
 Argument = Any
-"""Of a call: a number, a text, a truth value, None, or a list of these."""
+"""An argument that is no tensor: a number, a text, a truth value, None, or a list of these."""
 Operand = TensorView | tuple[TensorView | None, ...] | None
 """A tensor, a list of them, or nothing where one may be left out."""
 CallPhase = Literal["forward", "backward", "update"]
@@ -115,8 +115,6 @@ class Call:
     """What the call returns; None where a result is left out, such as the gradient of what needs none."""
     arguments: Mapping[str, Argument] = field(default_factory=dict)
     """The others by name, those that differ from the defaults of the schema."""
-    place: str = ""
-    """The user's file and line, where it is known."""
 
     @property
     def base(self) -> str:

@@ -50,7 +50,7 @@ class VariantPart(_Part):
     attention: str
     compiled: bool = False
     resident_bytes: Size | None = None
-    """Of a step of one token: bytes of weights, buffers, inputs, and keys and values of earlier tokens."""
+    """Bytes of weights, buffers, inputs, and keys and values of earlier tokens, in a step of one token."""
     storages: dict[int, Size]
     """Bytes of each storage."""
     tensors: list[TensorEntry]
@@ -191,7 +191,8 @@ def load_captured(path: Path) -> CapturedModel:
         content = ProgramFile.model_validate_json(text)
     except (OSError, EOFError, gzip.BadGzipFile) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise SpecError(f"{path}: {reason}") from None
+        remedy = "check the path" if isinstance(error, FileNotFoundError) else "write it again with gpusim capture"
+        raise SpecError(f"{path}: {reason}; {remedy}") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))

@@ -41,11 +41,11 @@ _MOVED = frozenset({"clone", "copy", "roll", "constant_pad_nd", "attention", "bm
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Calls of one name that have no model of their own, and are played as copies."""
+    """Calls of one name that have no model of their own, and are simulated as copies."""
 
     count: int = 0
     size_bytes: float = 0.0
-    """Of what they read and write [B]."""
+    """Bytes that they read and write [B]."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ def _rnn(launches: Launches, call: Call) -> None:
 
 @lowers("_cudnn_rnn_backward", "lstm_backward", "gru_backward", "rnn_backward", kind="lstm_backward")
 def _rnn_backward(launches: Launches, call: Call) -> None:
-    """As forward, from the last place to the first; then the gradients of weights, of all places at once."""
+    """Steps from the last place to the first; then the gradients of weights, of all places at once."""
     layers, result = _Layers(launches, call), call.returned[0]
     for features in layers.inputs():
         for _ in range(layers.length):

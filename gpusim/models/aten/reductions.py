@@ -21,7 +21,7 @@ def _sum(launches: Launches, call: Call) -> None:
 
 @lowers(*_EXTREMES)
 def _extreme(launches: Launches, call: Call) -> None:
-    """Of a tensor and another one it is a function of every element."""
+    """Extremes over dimensions; with another tensor it is a function of every element."""
     if len(call.tensors) > 1:
         launches.elementwise(("relu",), call.tensors, call.returned)
     else:

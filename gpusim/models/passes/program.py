@@ -35,7 +35,7 @@ def program_tasks(program: Program, policy: Policy, gpu: Gpu) -> tuple[Task, ...
 
 
 def unmodelled(program: Program, policy: Policy, gpu: Gpu) -> dict[str, float]:
-    """Calls whose kernels have no model, and are played as copies: their share of the bytes of all calls, by name.
+    """Calls whose kernels have no model, and are simulated as copies: their share of the bytes of all calls, by name.
 
     Raises:
         PolicyError: as :func:`program_tasks`.

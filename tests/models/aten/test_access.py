@@ -26,7 +26,7 @@ def test_a_transposed_operand_is_touched_one_by_one() -> None:
 
 
 def test_elements_few_places_apart_share_their_sectors() -> None:
-    """Of 8 interleaved ones of 2 B, two lie in each sector of 32 B: 8 sectors where one would do."""
+    """Two elements of 2 B lie in each sector of 32 B: 8 sectors where one would do."""
     result, operand = tensor((8, 64), "float16"), tensor((8, 64), "float16", (1, 8))
     access = touched(operand, result.shape, order_of(result.shape, result, operand))
     assert access.run == 2

@@ -30,7 +30,7 @@ from gpusim.workloads.memory_bound import ColumnReduction, Pointwise, RowReducti
 A100 = load_spec("a100-sxm4-80gb").system
 VERSION = "2.2"
 SMALL_KERNEL_ELEMENTS = 16384
-"""Of masks and places, which programs compute and models of layers take as given."""
+"""Most elements of a kernel that computes masks or places, which models of layers take as given."""
 
 
 _LOSS = frozenset({"log_softmax", "log_softmax_backward", "sum"})
@@ -47,7 +47,7 @@ class Model(NamedTuple):
     """What kernels compute of which there are others, by precision."""
 
     def differing(self, mode: str, precision: str) -> frozenset[str]:
-        """The same by mode, too: programs that are given labels compute a loss in inference."""
+        """What such kernels compute in a mode: programs that are given labels compute a loss in inference, too."""
         return self.differs[precision] | (_LOSS | {"copy"} if mode == "inference" else frozenset())
 
 
