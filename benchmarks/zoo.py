@@ -17,7 +17,6 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -72,7 +71,8 @@ def capture(library: str, name: str, size: int, variants: Sequence[Variant], out
     return time.monotonic() - started
 
 
-def _attempt(library: str, name: str, size: int, variants: Sequence[Variant], out: Path) -> tuple[str, str]:
+def _attempt(one: tuple[str, str, int, list[Variant], Path]) -> tuple[str, str]:
+    library, name, size, variants, out = one
     try:
         return f"{name}-{size}", f"{capture(library, name, size, variants, out):.1f} s"
     except InputError as error:
@@ -97,10 +97,9 @@ def main() -> int:
     options.folder.mkdir(parents=True, exist_ok=True)
     left = list(_left(options.tables, options.folder, options.only))
     failed = 0
-    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn"), max_tasks_per_child=40) as pool:
-        runs = [pool.submit(_attempt, *one) for one in left]
-        for at, run in enumerate(as_completed(runs), 1):
-            name, text = run.result()
+    # A pool whose workers start anew: those of concurrent.futures hang then (CPython issue 115634).
+    with get_context("spawn").Pool(options.jobs, maxtasksperchild=40) as pool:
+        for at, (name, text) in enumerate(pool.imap_unordered(_attempt, left), 1):
             failed += text.startswith("FAILED")
             print(f"{at}/{len(left)} {name} {text}", flush=True)
     print(f"{len(left) - failed} captured, {failed} failed", file=sys.stderr)

@@ -133,6 +133,9 @@ class ElementwiseKernel(_Kernel):
         default=False, description="a CTA for each channel of images whose channels lie apart (NCHW)"
     )
     planes: bool = Field(default=False, description="images whose channels lie apart (NCHW) alone")
+    pixel_threads: bool = Field(
+        default=False, description="a thread for each pixel of a plane, which goes through the planes of all images"
+    )
     contiguous: bool = Field(default=False, description="tensors that are touched in order, each element once")
     gathers: bool = Field(default=False, description="copies of rows that an index names")
     max_ctas_per_sm: Count | None = Field(
@@ -159,6 +162,8 @@ class ElementwiseKernel(_Kernel):
         touched = (*operator.reads, *operator.writes)
         if (self.channels_apart or self.planes) and (operator.reads[0].run or 1) == 1:
             return "it takes images whose channels lie apart"
+        if self.pixel_threads and operator.writes[0].run is None:
+            return "it takes images of several planes, and the result states a plane as its run"
         if self.gathers and not _gathers(operator):
             return "it copies rows that an index names"
         if self.contiguous and any(access.run or access.distinct for access in touched):

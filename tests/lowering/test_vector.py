@@ -21,6 +21,7 @@ from gpusim.lowering.vector.rows import evicted_between_passes
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
+from gpusim.prediction.results import Result
 from gpusim.prediction.selection import UnsupportedError
 from gpusim.prediction.vector_selection import vector_kernel
 from gpusim.program import Alu, executed
@@ -445,6 +446,24 @@ def test_the_gradient_of_pooling_takes_the_time_of_its_index_arithmetic() -> Non
     found = predict(load_spec("v100-sxm2-32gb").system, gradient, Options(l2="cold", load="burst"))
     assert found.kernel == "max_pool_backward_nchw"
     assert found.kernel_time_us == pytest.approx(637, rel=0.05)
+
+
+def test_resized_images_with_channels_apart_have_a_thread_for_each_pixel() -> None:
+    """PyTorch's upsample_bilinear2d_out_frame: one CTA for planes of 14 x 14, one dependent load after the other."""
+    board, pixels = load_spec("rtx-3090").system, 14 * 14
+
+    def resized(planes: int, run: int | None) -> Result:
+        elements = planes * pixels
+        images = Access(4 * elements, Dtype.FP16, None, elements // 4)
+        write = Access(elements, Dtype.FP16, run)
+        return predict(board, Pointwise(("interpolate",), elements, (images,), (write,)), Options(l2="cold"))
+
+    apart, twice, last = resized(40_000, pixels), resized(80_000, pixels), resized(40_000, None)
+    assert (apart.launch.grid, apart.launch.threads) == ((1, 1, 1), 224)
+    assert twice.kernel_time_us == pytest.approx(2 * apart.kernel_time_us, rel=0.02)
+    # No two planes overlap: each takes the latency of L2 at least.
+    assert apart.kernel_time_us > 40_000 * board.gpu.l2.latency_cycles / board.gpu.clock.boost_mhz
+    assert last.kernel_time_us < apart.kernel_time_us / 100
 
 
 def test_a_warm_run_that_fits_l2_leaves_dram_alone(t4: System) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.launch import Grid, Resources
-from gpusim.library.vector import ElementwiseKernel
+from gpusim.library.vector import WARP, ElementwiseKernel
 from gpusim.lowering.totals import Lowered
 from gpusim.lowering.vector.arithmetic import alu
 from gpusim.lowering.vector.rows import lower_rows
@@ -23,21 +23,21 @@ def lower_elementwise(gpu: Gpu, operator: Elementwise | Pointwise, kernel: Eleme
     """One iteration with all elements of a thread, or several with fewer. The average CTA stands for all."""
     rows, columns = operator.extents
     elements, at_once = rows * columns, kernel.elements_per_iteration or kernel.elements_per_thread
-    ctas = _channels(operator) if kernel.channels_apart else ceil_div(elements, _of_cta(kernel))
+    ctas, threads = _ctas_and_threads(operator, kernel, elements)
     grid = Grid(min(ctas, gpu.sm.count * kernel.max_ctas_per_sm) if kernel.max_ctas_per_sm else ctas)
-    of_thread = ceil_div(elements, grid.ctas * kernel.threads)
+    of_thread = ceil_div(elements, grid.ctas * threads)
     windows = WINDOWS.intersection(operator.function.split("+"))
     loop = AccessLoop(
         gpu,
         grid.ctas,
-        kernel.threads,
+        threads,
         ceil_div(of_thread, at_once),
         kernel.vector_elements,
         passing_bytes=0.0 if windows else operator.touched_bytes,
     )
     # Where a row lies is known when its index is there.
     first, rest = ([], operator.reads) if not kernel.gathers else _index_and_rows(operator)
-    per_iteration = elements / (grid.ctas * kernel.threads * loop.iterations)
+    per_iteration = elements / (grid.ctas * threads * loop.iterations)
     waits = (Alu((), kernel.iteration_wait_cycles.value),) if kernel.iteration_wait_cycles else ()
     body: Program = (
         *waits,
@@ -52,7 +52,7 @@ def lower_elementwise(gpu: Gpu, operator: Elementwise | Pointwise, kernel: Eleme
         operator,
         name=kernel.printed_name(operator),
         grid=grid,
-        resources=Resources(kernel.threads, kernel.registers.value, 0),
+        resources=Resources(threads, kernel.registers.value, 0),
         program=(alu(gpu, kernel.setup), *(body if loop.iterations == 1 else (Repeat(body, loop.iterations),))),
         inputs=(*loop.inputs(first, INDEX), *loop.inputs(rest)),
         warm=warm,
@@ -64,9 +64,15 @@ def _index_and_rows(operator: Elementwise | Pointwise) -> tuple[list[Access], li
     return [index], [rows]
 
 
-def _of_cta(kernel: ElementwiseKernel) -> int:
-    """Elements of a CTA."""
-    return kernel.threads * kernel.elements_per_thread
+def _ctas_and_threads(operator: Elementwise | Pointwise, kernel: ElementwiseKernel, elements: int) -> tuple[int, int]:
+    """CTAs that the elements ask for, and threads of each that have any."""
+    if kernel.channels_apart:
+        return _channels(operator), kernel.threads
+    if kernel.pixel_threads:
+        pixels = operator.writes[0].run or elements
+        ctas = ceil_div(pixels, kernel.threads)
+        return ctas, WARP * ceil_div(pixels, ctas * WARP)
+    return ceil_div(elements, kernel.threads * kernel.elements_per_thread), kernel.threads
 
 
 def _channels(operator: Elementwise | Pointwise) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from gpusim.models.aten.access import spread, suggests_channels_last, whole
 from gpusim.models.aten.call import Call, TensorView
@@ -110,7 +111,9 @@ def _resized(launches: Launches, call: Call) -> None:
     touched = max(result.elements * corners, result.elements)
     read = Access(touched, images.dtype, None, min(images.elements, touched))
     reads = (read, *(spread(one, result.elements) for one in grids if one.elements <= result.elements))
-    operator = Pointwise(functions, result.elements, reads, (whole(result),))
+    apart = not grids and corners > 1 and not suggests_channels_last(result)
+    write = replace(whole(result), run=math.prod(result.shape[2:])) if apart else whole(result)
+    operator = Pointwise(functions, result.elements, reads, (write,))
     launches.launch(operator, [images, *grids], [result])
 
 

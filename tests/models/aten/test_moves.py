@@ -144,6 +144,7 @@ def test_images_of_another_size_read_their_corners() -> None:
     images, result = tensor((2, 8, 4, 4)), tensor((2, 8, 8, 8))
     (task,) = tasks(call("upsample_bilinear2d", [images], [result], output_size=[8, 8]))
     assert pointwise(task).reads == (Access(4096, Dtype.FP32, None, 256),)
+    assert pointwise(task).writes[0].run == 64  # a thread for each pixel of a plane, where channels lie apart
 
 
 def test_windows_are_laid_out_image_by_image() -> None:
