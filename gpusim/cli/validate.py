@@ -98,6 +98,7 @@ attention           eager or fused
 compiled            yes where torch.compile made the step
 clock_mhz           clock that the GPU was locked to
 torch, cuda         versions of PyTorch and of CUDA, where no container states them
+next_batch          smallest batch of those tried that ran out of memory; not that of a row that has a text in next_why
 
 Tables of several kinds are reported one kind after the other; --format json has the report of each in "reports".
 

@@ -24,6 +24,7 @@ REQUIRED = ("id", "gpu", "gpus", "model", "mode", "precision", "batch_per_gpu", 
 OPTIONAL = (
     *("framework", "container", "seq_len", "image_size", "accumulation_steps", "latency_ms", "notes", "source"),
     *("layout", "parallel", "attention", "compiled", "clock_mhz", "torch", "cuda", "variant"),
+    *("next_batch", "next_why"),
 )
 KNOWN_BY = frozenset({"unit", "value", "model", "mode"})
 """Columns that tell such a table from others."""
@@ -84,6 +85,8 @@ class StepRow:
     """Version of PyTorch; None: that of the container."""
     cuda: int | None = None
     """Major version of CUDA whose libraries ran."""
+    failed_batch: int | None = None
+    """Smallest batch of those tried that ran out of memory."""
     notes: str = ""
     extra: Mapping[str, str] = field(default_factory=dict)
     """Columns outside the schema, as text."""
@@ -144,6 +147,7 @@ def _row(fields: Fields, file: str, line: int) -> StepRow:
         clock_mhz=fields.quantity("clock_mhz", MOST_MHZ) or None,
         torch=_torch(fields, stated.get("torch", "")),
         cuda=_cuda(fields, stated.get("cuda", "")),
+        failed_batch=None if fields.get("next_why") else fields.whole("next_batch"),
         notes=fields.get("notes"),
         extra={name: text for name, text in fields.values.items() if name not in (*REQUIRED, *OPTIONAL)},
     )

@@ -105,6 +105,24 @@ class ModelWorkload:
 
 
 @dataclass(frozen=True, slots=True)
+class FootprintWorkload:
+    """Device memory that a step of a model needs, without a prediction of its time."""
+
+    step: ModelWorkload
+
+    repeats_launches: ClassVar[bool] = False
+    is_quick: ClassVar[bool] = False
+    flops: ClassVar[float] = 0.0
+    reference_s: ClassVar[float] = 0.0
+
+    def predict(self, system: System, *_of_times: object) -> Footprint:
+        return self.step.footprint(system)
+
+    def __str__(self) -> str:
+        return f"memory of {self.step}"
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationWorkload:
     """A prompt of a model, and tokens of each sequence after it, on one GPU."""
 

@@ -16,6 +16,7 @@ def step_validation_tables(report: Mapping[str, Any], *, more: bool) -> list[Tex
     tables = [_error_table(report), _kind_table(report)]
     tables += [_group_table(report)] if any(report["groups"].values()) else []
     tables += [_layout_table(report)] if report["layouts"] else []
+    tables += [_memory_table(report)] if report["memory"] else []
     tables += [_speedup_table(report)] if report["speedups"] else []
     tables += [_scaling_table(report), _scaling_errors_table(report)] if report["scaling"] else []
     tables += [_row_table(report)] if more else []
@@ -57,6 +58,15 @@ def _layout_table(report: Mapping[str, Any]) -> TextTable:
         (one["model"], f"{one['measured']:.2f}", f"{one['predicted']:.2f}", f"{one['error_pct']:+.1f}") for one in worst
     )
     return TextTable(title, ("model", ">measured", ">predicted", ">error %"), body)
+
+
+def _memory_table(report: Mapping[str, Any]) -> TextTable:
+    body = tuple(
+        (mode, str(one["ran"]), f"{one['fit_pct']:.1f}", str(one["ran_out"]), f"{one['do_not_fit_pct']:.1f}")
+        for mode, one in report["memory"].items()
+    )
+    headings = ("mode", ">batches that ran", ">fit %", ">that ran out of memory", ">do not fit %")
+    return TextTable("Device memory: what is predicted of batches", headings, body)
 
 
 def _kind_table(report: Mapping[str, Any]) -> TextTable:

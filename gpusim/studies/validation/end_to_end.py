@@ -12,7 +12,7 @@ from gpusim.errors import InputError
 from gpusim.evidence.end_to_end import KNOWN_BY, UNPREDICTED, StepRow, read_steps
 from gpusim.evidence.fields import rows_of
 from gpusim.execution.cases import Case
-from gpusim.execution.models import ModelWorkload
+from gpusim.execution.models import FootprintWorkload, ModelWorkload
 from gpusim.execution.service import Service
 from gpusim.execution.sweep import predict_all
 from gpusim.experiment.model_run import ModelRun, Script
@@ -175,10 +175,35 @@ def validate_steps(
             reasons[index] = outcome.reason
         else:
             parts.setdefault(index, []).append((share, outcome.result))
-    scored = [ScoredStep(rows[index], tuple(of_row)) for index, of_row in parts.items() if index not in reasons]
+    fits = _larger_batches_fit(rows, cases, [index for index, _ in shares], service)
+    scored = [
+        ScoredStep(rows[index], tuple(of_row), fits.get(index))
+        for index, of_row in parts.items()
+        if index not in reasons
+    ]
     skipped = [(rows[index], reasons[index]) for index in sorted(reasons)]
     hashes = {str(path): hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
     return EndToEndReport(tuple(scored), tuple(skipped), hashes)
+
+
+def _larger_batches_fit(
+    rows: Sequence[StepRow], cases: Sequence[Case[ModelWorkload]], indices: Sequence[int], service: Service
+) -> dict[int, bool]:
+    """Whether the batch that ran out of memory fits, by the index of a row that states one.
+
+    Args:
+        cases: of the batches that ran.
+        indices: of their rows.
+    """
+    stated = [(index, rows[index].failed_batch, case) for index, case in zip(indices, cases, strict=True)]
+    larger = [
+        (index, replace(case.workload, sizes={**case.workload.sizes, "batch": batch}), case.system)
+        for index, batch, case in stated
+        if batch
+    ]
+    needed = predict_all([Case(system, FootprintWorkload(step)) for _, step, system in larger], service, tolerant=True)
+    found = zip(larger, needed, strict=True)
+    return {index: one.result.fits for (index, _, _), one in found if one.result is not None}
 
 
 def _system_of(row: StepRow, spec: Spec, arch_path: Sequence[Path]) -> System:

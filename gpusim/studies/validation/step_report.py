@@ -33,6 +33,8 @@ class ScoredStep:
     row: StepRow
     parts: tuple[tuple[float, ModelResult], ...]
     """Predictions of its batches by their length, each with its share of the batches."""
+    larger_fits: bool | None = None
+    """Whether the batch that ran out of memory is predicted to fit; None: the row states none."""
 
     @property
     def result(self) -> ModelResult:
@@ -93,6 +95,7 @@ class EndToEndReport:
             "kinds": {name: self._metrics(chosen) for name, chosen in KINDS.items()},
             "groups": {name: self._groups(of) for name, of in GROUPS.items()},
             "layouts": layouts(self.scored),
+            "memory": memory(self.scored),
             "speedups": speedups(self.scored),
             "scaling": (found := scaling(self.scored)),
             "scaling_errors": scaling_errors(found),
@@ -185,6 +188,25 @@ def layouts(scored: Sequence[ScoredStep]) -> list[dict[str, Any]]:
                 "predicted": rounded(predicted),
                 "error_pct": error,
             })  # fmt: skip
+    return found
+
+
+def memory(scored: Sequence[ScoredStep]) -> dict[str, dict[str, Any]]:
+    """Steps that ran and that are predicted to fit, and larger batches that ran out of memory and are not.
+
+    By mode; of tables that state the larger batches.
+    """
+    found = {}
+    for mode in ("inference", "train"):
+        ran = [one for one in scored if one.row.mode == mode]
+        failed = [one.larger_fits for one in ran if one.larger_fits is not None]
+        if failed:
+            found[mode] = {
+                "ran": len(ran),
+                "fit_pct": mean_percent([one.result.fits for one in ran]),
+                "ran_out": len(failed),
+                "do_not_fit_pct": mean_percent([not fits for fits in failed]),
+            }
     return found
 
 
