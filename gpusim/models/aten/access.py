@@ -86,7 +86,19 @@ def touched(view: TensorView, shape: Shape, order: tuple[int, ...]) -> Access:
     run = run_of(shape, strides, order)
     if run == 1:
         run = _run_of_sectors(strides, order, view.dtype.bits // 8)
+    if run:
+        run *= _repeats(shape, strides, order)
     return Access(elements, view.dtype, run, view.distinct if view.distinct < elements else None)
+
+
+def _repeats(shape: Shape, strides: Strides, order: tuple[int, ...]) -> int:
+    """Times in a row that an element is touched: neighbouring threads take it from one sector."""
+    count = 1
+    for dim in order:
+        if strides[dim]:
+            break
+        count *= shape[dim]
+    return count
 
 
 def _run_of_sectors(strides: Strides, order: tuple[int, ...], element_bytes: int) -> int:
