@@ -133,6 +133,11 @@ class ElementwiseKernel(_Kernel):
         default=False, description="a CTA for each channel of images whose channels lie apart (NCHW)"
     )
     planes: bool = Field(default=False, description="images whose channels lie apart (NCHW) alone")
+    plane_ctas: bool = Field(
+        default=False,
+        description="a CTA for each channel of each image (NCHW), which loads what is broadcast to it once; threads "
+        "beyond its pixels exit",
+    )
     pixel_threads: bool = Field(
         default=False, description="a thread for each pixel of a plane, which goes through the planes of all images"
     )
@@ -143,6 +148,7 @@ class ElementwiseKernel(_Kernel):
         description="of the grid for each SM, which take all elements in turn; as many as it takes if absent",
     )
     one_type: bool = Field(default=False, description="tensors of one data type, but for masks")
+    idle_setup: Work | None = Field(default=None, description="of a thread without elements; as ``setup`` if absent")
     index: Work = Field(default=Work(), description="of an element: where it lies in each tensor")
     iteration_wait_cycles: Cited[Cycles] | None = Field(
         default=None, description="that an iteration takes beyond its instructions and the latency of its loads"
@@ -160,7 +166,7 @@ class ElementwiseKernel(_Kernel):
 
     def refusal(self, operator: VectorOperator) -> str:
         touched = (*operator.reads, *operator.writes)
-        if (self.channels_apart or self.planes) and (operator.reads[0].run or 1) == 1:
+        if (self.channels_apart or self.planes or self.plane_ctas) and (operator.reads[0].run or 1) == 1:
             return "it takes images whose channels lie apart"
         if self.pixel_threads and operator.writes[0].run is None:
             return "it takes images of several planes, and the result states a plane as its run"

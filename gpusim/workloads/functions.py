@@ -169,6 +169,7 @@ _OTHERS: Mapping[str, Operations] = {
     "dropout_backward": {"mul": 2},
     # An element of a normalised tensor from statistics that are there: batch norm, frozen norms.
     "normalise": {"add": 2, "mul": 2},
+    "normalise_inference": {"add": 2, "mul": 2},  # by statistics that training left, in cuDNN
     "normalise_backward": {"add": 3, "mul": 4},
     # Windows and gathers: what is computed for each element of the result beside its reads, which state the window.
     "max_pool": {"max": 1},

@@ -448,6 +448,18 @@ def test_the_gradient_of_pooling_takes_the_time_of_its_index_arithmetic() -> Non
     assert found.kernel_time_us == pytest.approx(637, rel=0.05)
 
 
+@pytest.mark.parametrize(("pixels", "threads"), [(49, 64), (196, 224), (784, 512)])
+def test_batch_norm_in_inference_has_a_cta_for_each_channel_of_an_image(pixels: int, threads: int) -> None:
+    """cuDNN's bn_fw_inf_1C11_kernel_NCHW, whose CTAs of small images take far longer than their bytes."""
+    board, elements = load_spec("a100-sxm4-40gb").system, 32 * 256 * pixels
+    images, of_channel = _fp16(elements, pixels), _fp32(elements, distinct=256)
+    norm = Pointwise(("normalise_inference",), elements, (images, of_channel), (_fp16(elements),))
+    found = predict(board, norm, Options(l2="cold", load="burst"))
+    moved_us = 2 * 2 * elements / (board.gpu.dram.peak_bandwidth_gb_per_s * 1e3)
+    assert (found.launch.grid[0], found.launch.threads) == (32 * 256, threads)
+    assert (found.kernel_time_us > 4 * moved_us) == (pixels < 100)
+
+
 def test_resized_images_with_channels_apart_have_a_thread_for_each_pixel() -> None:
     """PyTorch's upsample_bilinear2d_out_frame: one CTA for planes of 14 x 14, one dependent load after the other."""
     board, pixels = load_spec("rtx-3090").system, 14 * 14

@@ -6,10 +6,10 @@ from gpusim.hardware.gpu import Gpu
 from gpusim.launch import Grid, Resources
 from gpusim.library.vector import WARP, ElementwiseKernel
 from gpusim.lowering.totals import Lowered
-from gpusim.lowering.vector.arithmetic import alu
+from gpusim.lowering.vector.arithmetic import alu, alu_of_some
 from gpusim.lowering.vector.rows import lower_rows
-from gpusim.lowering.vector.streams import AccessLoop
-from gpusim.program import Alu, Program, Repeat
+from gpusim.lowering.vector.streams import REQUEST_BYTES, AccessLoop
+from gpusim.program import Alu, LoadShared, Program, Repeat
 from gpusim.units import ceil_div
 from gpusim.workloads.functions import WINDOWS
 from gpusim.workloads.memory_bound import Access, Pointwise
@@ -36,7 +36,10 @@ def lower_elementwise(gpu: Gpu, operator: Elementwise | Pointwise, kernel: Eleme
         passing_bytes=0.0 if windows else operator.touched_bytes,
     )
     # Where a row lies is known when its index is there.
-    first, rest = ([], operator.reads) if not kernel.gathers else _index_and_rows(operator)
+    first, rest = ([], [*operator.reads]) if not kernel.gathers else _index_and_rows(operator)
+    once = [access for access in rest if access.distinct] if kernel.plane_ctas else []
+    rest = [access for access in rest if access not in once]
+    busy = min(1.0, ceil_div(elements, grid.ctas * gpu.sm.warp_size) * gpu.sm.warp_size / threads)
     per_iteration = elements / (grid.ctas * threads * loop.iterations)
     waits = (Alu((), kernel.iteration_wait_cycles.value),) if kernel.iteration_wait_cycles else ()
     body: Program = (
@@ -53,7 +56,11 @@ def lower_elementwise(gpu: Gpu, operator: Elementwise | Pointwise, kernel: Eleme
         name=kernel.printed_name(operator),
         grid=grid,
         resources=Resources(threads, kernel.registers.value, 0),
-        program=(alu(gpu, kernel.setup), *(body if loop.iterations == 1 else (Repeat(body, loop.iterations),))),
+        program=(
+            alu_of_some(gpu, kernel.setup, kernel.idle_setup, busy),
+            *((LoadShared(len(once) * REQUEST_BYTES, len(once)),) if once else ()),
+            *(body if loop.iterations == 1 else (Repeat(body, loop.iterations),)),
+        ),
         inputs=(*loop.inputs(first, INDEX), *loop.inputs(rest)),
         warm=warm,
     )
@@ -68,6 +75,9 @@ def _ctas_and_threads(operator: Elementwise | Pointwise, kernel: ElementwiseKern
     """CTAs that the elements ask for, and threads of each that have any."""
     if kernel.channels_apart:
         return _channels(operator), kernel.threads
+    if kernel.plane_ctas:
+        pixels = operator.reads[0].run or elements
+        return elements // pixels, min(kernel.threads, WARP * ceil_div(pixels, WARP))
     if kernel.pixel_threads:
         pixels = operator.writes[0].run or elements
         ctas = ceil_div(pixels, kernel.threads)

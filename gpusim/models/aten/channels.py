@@ -11,6 +11,8 @@ from gpusim.models.aten.lowering import Launches, lowers
 from gpusim.workloads.functions import Chain
 from gpusim.workloads.memory_bound import Access, ColumnReduction, Pointwise
 
+INT32_MAX = 2**31 - 1
+
 # Norms of channels --------------------------------------------------------------------------------
 
 
@@ -30,10 +32,13 @@ def _batch_norm(launches: Launches, call: Call) -> None:
     channels = images.shape[1]
     if not training:
         statistics = _together([one for one in running if isinstance(one, TensorView)][:2])
-        values = [images, *affine, *statistics]
-        reads = tuple(spread(one, result.elements) for one in values[1:])
+        values = [*affine, *statistics]
+        if _infers_in_cudnn(call.base, images):
+            _each_channel(launches, "normalise_inference", [images], values, result)
+            return
+        reads = tuple(spread(one, result.elements) for one in values)
         operator = Pointwise(("normalise",), result.elements, (whole(images), *reads), (whole(result),))
-        launches.launch(operator, values, [result])
+        launches.launch(operator, [images, *values], [result])
         return
     statistics = [one for one in call.returned[1:3] if one.elements]
     if len(statistics) < len(("mean", "deviation")):
@@ -61,6 +66,14 @@ def _batch_norm_backward(launches: Launches, call: Call) -> None:
 @lowers("batch_norm_stats", kind="batch_norm")
 def _batch_norm_statistics(launches: Launches, call: Call) -> None:
     reduce_channels(launches, "mean_variance", [launches.dense(call.tensors[0])], call.returned)
+
+
+def _infers_in_cudnn(base: str, images: TensorView) -> bool:
+    """Whether a kernel of cuDNN normalises images whose channels lie apart, in inference.
+
+    PyTorch leaves it tensors whose indices take 32 bits (aten/src/ATen/native/Normalization.cpp, ``use_cudnn``).
+    """
+    return base.startswith("cudnn") and not suggests_channels_last(images) and images.elements < INT32_MAX
 
 
 # Norms of groups of channels ----------------------------------------------------------------------

@@ -42,7 +42,11 @@ def _batch_norm(tape: Tape, images: Value, weight: Value, bias: Value) -> Value:
     statistics = tape.new((2, channels), Dtype.FP32, name=f"{tape.layer}.statistics")
     normalising = [images, weight, bias, statistics]
     if tape.arithmetic.policy.mode == "inference":
-        tape.pointwise("batch_norm", ("normalise",), normalising, [result])
+        # cuDNN takes images whose channels lie apart, with weights in FP32; PyTorch's kernel the others.
+        if run_of_channel(tape, images) and weight.dtype is Dtype.FP32 and images.dtype is not Dtype.BF16:
+            _of_each_channel(tape, "normalise_inference", [images], normalising[1:], result, call="batch_norm")
+        else:
+            tape.pointwise("batch_norm", ("normalise",), normalising, [result])
         return result
     count = tape.new((), INDEX, name=f"{tape.layer}.batches_tracked")
     tape.pointwise("add_scalar", ("add",), [count], [count])
@@ -121,12 +125,14 @@ def _of_channels(tape: Tape, function: str, reads: list[Value], writes: list[Val
     return ColumnReduction(function, reads[0].elements // channels, channels, touched, written)
 
 
-def _of_each_channel(tape: Tape, function: str, images: list[Value], values: list[Value], result: Value) -> None:
+def _of_each_channel(
+    tape: Tape, function: str, images: list[Value], values: list[Value], result: Value, call: str = ""
+) -> None:
     """A function of every element and of its channel's values, as the second half of what took statistics."""
     read = tuple(one.touched(run=run_of_channel(tape, one)) for one in images)
     broadcast = tuple(one.touched(result.elements) for one in values)
     operator = Pointwise((function,), result.elements, (*read, *broadcast), (result.touched(),))
-    tape.launch("", operator, [*images, *values], [result])
+    tape.launch(call, operator, [*images, *values], [result])
 
 
 def run_of_channel(tape: Tape, images: Value) -> int | None:

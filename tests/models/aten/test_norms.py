@@ -1,5 +1,7 @@
 """Norms and softmax: rows, channels in either layout, and their gradients."""
 
+from dataclasses import replace
+
 import pytest
 from aten_calls import call, channels_last, tasks, tensor
 
@@ -9,8 +11,8 @@ from gpusim.numbers.formats import Dtype
 from gpusim.workloads.memory_bound import Access, ColumnReduction, Pointwise, RowReduction
 
 
-def channel_values(count: int) -> list[TensorView]:
-    return [tensor((8,)) for _ in range(count)]
+def channel_values(count: int, channels: int = 8) -> list[TensorView]:
+    return [tensor((channels,)) for _ in range(count)]
 
 
 def test_a_norm_of_rows_keeps_statistics() -> None:
@@ -59,12 +61,22 @@ def test_channels_are_normalised_by_statistics_of_the_batch(layout: str) -> None
     assert (statistics.call, normalised.call) == ("batch_norm", "")
 
 
-def test_channels_are_normalised_by_known_statistics_in_one_kernel() -> None:
-    images = tensor((2, 8, 7, 7))
-    norm = call("native_batch_norm", [images, *channel_values(4)], [tensor((2, 8, 7, 7))], training=False)
+@pytest.mark.parametrize(
+    ("operator", "images", "function"),
+    [
+        ("cudnn_batch_norm", tensor((2, 8, 7, 7)), "normalise_inference"),
+        ("native_batch_norm", tensor((2, 8, 7, 7)), "normalise"),  # where PyTorch leaves cuDNN out, as of FP16 weights
+        ("cudnn_batch_norm", channels_last((2, 8, 7, 7)), "normalise"),
+        ("cudnn_batch_norm", tensor((1024, 128, 128, 128)), "normalise"),  # 2^31 elements
+    ],
+)
+def test_channels_are_normalised_by_known_statistics_in_one_kernel(
+    operator: str, images: TensorView, function: str
+) -> None:
+    norm = call(operator, [images, *channel_values(4, images.shape[1])], [replace(images, storage=-9)], training=False)
     (task,) = tasks(norm, mode="inference")
     assert isinstance(task.operator, Pointwise)
-    assert task.operator.function == "normalise"
+    assert task.operator.function == function
 
 
 def test_the_gradient_of_a_norm_of_channels_sums_first() -> None:
