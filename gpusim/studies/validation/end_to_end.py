@@ -68,11 +68,11 @@ TIMED = Script(waits=True, adds_gradients=True)
 """NeuSight's loop (neusight/Tracing/trace.py: measure_e2e) waits for each pass, and never clears gradients."""
 LOOPS = Script(fused_optimizer=(), waits=True)
 """Updates parameters one after the other, and waits for each step."""
-TIMED_ALONE = Script(waits=True)
-"""A model by itself: each step is waited for."""
+TIMED_ALONE = Script(waits=True, channels_last=())
+"""A model by itself: each step is waited for, and images are as PyTorch makes them."""
 SCRIPTS: Mapping[str, Script] = {
-    "timm": Script(fused_optimizer=(), waits=True, scales_loss=False),
-    "torchvision": Script(waits=True, scales_loss=False),
+    "timm": Script(fused_optimizer=(), waits=True, scales_loss=False, channels_last=()),
+    "torchvision": Script(waits=True, scales_loss=False, channels_last=()),
 }
 """Scripts by the library that the column ``framework`` names. timm's benchmark.py waits for each step, and updates
 parameters one after the other, without a scale of the loss."""
