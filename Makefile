@@ -40,7 +40,7 @@ ROWS_OF_ampere_ga10x := 200
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow capture-libraries zoo replay fuzz calibrate calibrate-libraries check format bench bench-baseline readme figures wheel constraints clean
+.PHONY: help demo test test-slow capture-libraries zoo zoo-page replay fuzz calibrate calibrate-libraries check format bench bench-baseline readme figures wheel constraints clean
 
 help:
 	@echo "make demo         install, run experiments/a100_vs_v100_gemm.yaml, print the table and the paths of the plots"
@@ -55,6 +55,7 @@ help:
 	@echo "make calibrate-libraries  fit what their libraries share, at the physical values of the specs"
 	@echo "make readme       update the tables of the README and of docs/ (accuracy, model, speed); make calibrate and make bench come first"
 	@echo "make zoo          capture the networks that a table of whole models names (TABLE=steps.csv FOLDER=models)"
+	@echo "make zoo-page     capture those of all tables, predict their rows, and write docs/zoo.md (ZOO=tables, FOLDER=models; two hours)"
 	@echo "make figures      draw the pictures of docs/ again, predict its tables of claims and of the design space, execute its notebook"
 	@echo "make wheel        build the wheel into dist/"
 	@echo "make constraints  pin the newest versions of all dependencies"
@@ -118,6 +119,18 @@ bench-baseline: $(VENV)/.dev
 # TABLE: a table of whole models, whose networks are captured into FOLDER.
 zoo: $(VENV)/.capture
 	$(BIN)/python -m benchmarks.zoo $(TABLE) -o $(FOLDER)
+
+# Tables whose networks are captured, and where their models are.
+ZOO := $(wildcard $(addprefix $(MEASURED)/../zoo/,timm_rtx3090_inference.csv timm_rtx3090_train.csv torchvision_boards.csv))
+FOLDER ?= $(VENV)/zoo
+
+zoo-page: $(VENV)/.capture
+	-$(BIN)/python -m benchmarks.zoo $(ZOO) -o $(FOLDER)
+	mkdir -p results/zoo
+	$(foreach table,$(ZOO),$(BIN)/gpusim validate $(table) --model-path $(FOLDER) --format json \
+		> results/zoo/$(basename $(notdir $(table))).json.new; mv results/zoo/$(basename $(notdir $(table))).json.new \
+		results/zoo/$(basename $(notdir $(table))).json;)
+	$(BIN)/python benchmarks/zoo_page.py $(patsubst %.csv,results/zoo/%.json,$(notdir $(ZOO)))
 
 readme: $(VENV)/.runtime $(RECORDED)
 	$(BIN)/python benchmarks/readme.py $(addprefix --published ,$(PUBLISHED)) $(addprefix --microbenchmarks ,$(wildcard $(MICROBENCHMARKS))) \

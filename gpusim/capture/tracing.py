@@ -153,6 +153,8 @@ def traced(source: Source, variant: Variant, point: Point) -> Traced:
         forward = _ran(source, "", run)
         recorder.sweep()
         attends = any(call.base == "attention" for call in recorder.trace.calls)
+        # A mask of attention has four dimensions, too.
+        images = images and any("conv" in call.base or "pool" in call.base for call in recorder.trace.calls)
         return Traced(recorder.trace, forward, resident, parameters, shapes, images, attends, replaced.assumptions)
 
 

@@ -318,4 +318,5 @@ def explained(one: ScoredStep) -> dict[str, Any]:
         "host_pct": percent(result.step.host_fraction),
         "bottleneck": result.step.bottleneck,
         "fits": result.fits,
+        "unmodelled_pct": percent(sum(result.unmodelled.values())),
     }
