@@ -20,11 +20,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import torch
-from timm.layers import set_fast_norm
 
-from gpusim.capture.sources import source_of
+from gpusim.capture.sources import Source, source_of
 from gpusim.capture.tracing import captured
 from gpusim.errors import InputError
 from gpusim.models.aten.file import captured_text
@@ -72,15 +72,28 @@ def capture(library: str, name: str, size: int, variants: Sequence[Variant], out
             # No table says whether it ran with --fast-norm, which keeps norms in FP16 under autocast. In FP32 the
             # BiT networks, all group norms, would take 1.8 times the measured time of inference and the ConvNeXts 1.15
             # times. Rows of training are of timm 0.6.6, which has no such option.
-            set_fast_norm(library == "timm" and some is inferring)
+            one = _with_fast_norms(source) if library == "timm" and some is inferring else source
             parts.append(
-                captured(source, some, optimizer="sgd_momentum", precision=some[0].precision, symbols=("batch",))  # type: ignore[arg-type]
+                captured(one, some, optimizer="sgd_momentum", precision=some[0].precision, symbols=("batch",))  # type: ignore[arg-type]
             )
     content = parts[0].model_copy(update={"traces": [trace for part in parts for trace in part.traces]})
     beside = out.with_suffix(".part")
     beside.write_bytes(gzip.compress(captured_text(content).encode(), mtime=0))
     beside.rename(out)
     return time.monotonic() - started
+
+
+def _with_fast_norms(source: Source) -> Source:
+    """A source whose norms are those of timm's ``set_fast_norm``; its constructor runs without."""
+
+    def model(eager: bool) -> Any:
+        module = source.model(eager)
+        for one in module.modules():
+            if hasattr(one, "_fast_norm"):
+                one._fast_norm = True  # noqa: SLF001
+        return module
+
+    return replace(source, model=model)
 
 
 def _attempt(one: tuple[str, str, int, list[Variant], Path]) -> tuple[str, str]:
