@@ -24,8 +24,8 @@ from typing import Any
 
 import torch
 
-from gpusim.capture.sources import Source, source_of
-from gpusim.capture.tracing import captured
+from gpusim.capture.sources import source_of
+from gpusim.capture.tracing import Source, captured
 from gpusim.errors import InputError
 from gpusim.models.aten.file import captured_text
 from gpusim.models.aten.program import Variant

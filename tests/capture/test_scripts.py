@@ -130,6 +130,12 @@ def inputs(batch): return torch.empty(batch, 8, 16, 16).half()
     assert all(one.channels_last for one in made)
 
 
+def test_a_mask_of_attention_is_no_image(command: RunGpusim, tmp_path: Path) -> None:
+    text = module("return self.a(x.softmax(-1))", inputs="torch.empty(batch, 4, 8, 8)")
+    model = captured(command, tmp_path, text, "--mode", "inference", "--precision", "fp16")
+    assert [variant.layout for variant in model.graph({}).traces] == ["nchw"]
+
+
 # Layers -------------------------------------------------------------------------------------------
 
 
