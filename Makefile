@@ -125,6 +125,7 @@ ZOO := $(wildcard $(addprefix $(MEASURED)/../zoo/,timm_rtx3090_inference.csv tim
 FOLDER ?= $(VENV)/zoo
 
 zoo-page: $(VENV)/.capture
+	@test -n "$(ZOO)" || { echo "no tables of whole models: make zoo-page ZOO='inference.csv training.csv'" >&2; exit 2; }
 	-$(BIN)/python -m benchmarks.zoo $(ZOO) -o $(FOLDER)
 	mkdir -p results/zoo
 	$(foreach table,$(ZOO),$(BIN)/gpusim validate $(table) --model-path $(FOLDER) --format json \
