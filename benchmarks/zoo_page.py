@@ -136,7 +136,8 @@ def _cells(rows: Sequence[Row]) -> tuple[str, ...]:
     """Errors of rows, as cells; rank correlation where it says something."""
     found = errors([one["predicted"] for one in rows], [one["measured"] for one in rows])
     shown = (*(percent(found[key]) for key in ("median_ape", "mape", "p90_ape")), f"{found['bias']:+.1f} %")
-    return (*shown, f"{found['spearman']:.3f}" if len(rows) >= LEAST_ROWS else "")
+    rank = found["spearman"]
+    return (*shown, "" if rank is None or len(rows) < LEAST_ROWS else f"{rank:.3f}")
 
 
 def _grouped(rows: Sequence[Row], *names: str) -> list[tuple[tuple[Any, ...], list[Row]]]:

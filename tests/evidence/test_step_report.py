@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import models_table
 import pytest
+import zoo_page
 
 from gpusim.confidence import Timed
 from gpusim.evidence.end_to_end import StepRow
 from gpusim.report.step_validation_tables import step_validation_tables
 from gpusim.step.model import ModelResult
-from gpusim.studies.validation.step_report import STEP_TIMES, EndToEndReport, ScoredStep, scaling_errors
+from gpusim.studies.validation.step_report import STEP_TIMES, EndToEndReport, ScoredStep, memory, scaling_errors
 
 SCALED = [
     {"gpus": gpus, "points": points, "input_bound": bound}
@@ -32,7 +34,9 @@ def test_errors_of_scaling_are_stated_for_eight_gpus_and_without_what_input_bind
     assert scaling_errors([]) == {}
 
 
-def step(file: str, row_id: str, unit: str, error: float) -> ScoredStep:
+def step(
+    file: str, row_id: str, unit: str, error: float, *, fits: bool = True, larger_fits: bool | None = None
+) -> ScoredStep:
     """A step that is predicted so much above its measured throughput or time."""
     row = StepRow(file, 2, row_id, "t4", 1, "net", "train", "fp32", 8, 100.0, unit)
     predicted = 100.0 * (1 + error)
@@ -41,9 +45,9 @@ def step(file: str, row_id: str, unit: str, error: float) -> ScoredStep:
     )
     timed = Timed("T4", 1.0, 0.8, 1.25)
     result = SimpleNamespace(
-        step_ms=predicted, throughput=predicted, step=of_step, memory_gib=1.0, fits=True, timed=timed
+        step_ms=predicted, throughput=predicted, step=of_step, memory_gib=1.0, fits=fits, timed=timed, unmodelled={}
     )
-    return ScoredStep(row, ((1.0, cast("ModelResult", result)),))
+    return ScoredStep(row, ((1.0, cast("ModelResult", result)),), larger_fits)
 
 
 def test_the_page_leads_with_the_rows_to_which_no_host_was_fitted() -> None:
@@ -70,6 +74,7 @@ def test_the_report_prints_speedups_and_scaling_with_their_errors() -> None:
         "kinds": {"training, one GPU": metrics},
         "groups": {"family": {"resnet": metrics | {"rows": 40}, "vit": metrics}},
         "layouts": [{"model": "net", "measured": 1.2, "predicted": 1.5, "error_pct": 25.0}],
+        "memory": {"train": {"ran": 4, "fit_pct": 75.0, "ran_out": 2, "do_not_fit_pct": 50.0}},
         "speedups": speedups,
         "scaling": [{**rest, **one} for one in SCALED],
         "scaling_errors": scaling_errors(SCALED),
@@ -78,6 +83,7 @@ def test_the_report_prints_speedups_and_scaling_with_their_errors() -> None:
     assert "median error 3.0 %, largest 12.0" in text
     assert "'eight GPUs, not input-bound', '2', '2.0', '3.0'" in text
     assert "('family', 'resnet', '40'" in text
+    assert "('train', '4', '75.0', '2', '50.0')" in text
     assert "'vit'" not in text  # of four rows
     assert "median error 25.0 % of 1 pairs" in text
     speedup, scaled = models_table.model_sentences("runs", report)
@@ -88,3 +94,25 @@ def test_the_report_prints_speedups_and_scaling_with_their_errors() -> None:
 def test_a_measured_step_is_inside_the_interval_of_its_prediction_or_not() -> None:
     inside = [step("a.csv", "a1", unit, error).inside for unit in (STEP_TIMES, "img/s") for error in (0.2, 0.3)]
     assert inside == [True, False, True, False]  # from 0.8 to 1.25 of the predicted time
+
+
+def test_memory_is_judged_by_what_ran_and_by_what_ran_out() -> None:
+    steps = [
+        step("a.csv", f"a{number}", "img/s", 0.1, fits=fits, larger_fits=larger)
+        for number, (fits, larger) in enumerate([(True, False), (True, True), (False, False), (True, None)])
+    ]
+    assert memory(steps) == {
+        "train": {"ran": 4, "fit_pct": 75.0, "ran_out": 3, "do_not_fit_pct": pytest.approx(66.67, abs=0.01)}
+    }
+    assert memory(steps[3:]) == {}
+
+
+def test_the_page_on_captured_networks_has_errors_by_run_family_and_network() -> None:
+    steps = [step("zoo.csv", f"z{number}", "img/s", 0.01 * number) for number in range(zoo_page.LEAST_ROWS)]
+    report = {"zoo": json.loads(json.dumps(EndToEndReport(tuple(steps), (), {"zoo.csv": "0" * 64}).as_dict()))}
+    (line,) = list(zoo_page._table_lines(report))[2:]
+    assert line.startswith("| zoo | t4 | train | 12 | 1 | 5.5 % | 5.5 % |")
+    assert list(zoo_page._family_lines(report["zoo"]["rows"]))[2].startswith("| net | train | 12 | 1 |")
+    assert list(zoo_page._worst_lines(report["zoo"]["rows"]))[2:] == ["| net | t4 | train | +6 % |"]
+    assert any("every call has a kernel model" in text for text in zoo_page._sentences(report))
+    assert zoo_page.parity(report).axes[0].get_xscale() == "log"
