@@ -47,6 +47,8 @@ from pageable memory, on a host that eight loaders keep busy, which no predictio
 """
 THROUGHPUT = "img/s"
 """Unit of the rows that are drawn, and stated by family."""
+NAMED = {"train": "training"}
+"""Modes by the names that sentences give them, where these differ."""
 LEAST_ROWS = 12
 """Rows of a family that has a line."""
 MOST_NETWORKS = 15
@@ -98,7 +100,7 @@ def _summary(rows: Sequence[Row]) -> str:
         found = errors([one["predicted"] for one in own], [one["measured"] for one in own])
         networks = len({one["model"] for one in own})
         texts.append(
-            f"{mode} of {networks} networks ({len(own)} rows) within {found['median_ape']:.1f} % in the median and "
+            f"{NAMED.get(mode, mode)} of {networks} networks ({len(own)} rows) within {found['median_ape']:.1f} % in the median and "
             f"{found['mape']:.1f} % in the mean"
         )
     return f"{'; '.join(texts)}.\n"
@@ -160,7 +162,7 @@ def _sentences(reports: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
             )
         for mode, one in report["memory"].items():
             yield (
-                f"Device memory (`{name}`): of {one['ran']} batches of {mode} that ran, {one['fit_pct']:.1f} % are "
+                f"Device memory (`{name}`): of {one['ran']} batches of {NAMED.get(mode, mode)} that ran, {one['fit_pct']:.1f} % are "
                 f"predicted to fit; of {one['ran_out']} larger ones that ran out of memory, "
                 f"{one['do_not_fit_pct']:.1f} % are predicted not to."
             )
