@@ -100,8 +100,8 @@ def _summary(rows: Sequence[Row]) -> str:
         found = errors([one["predicted"] for one in own], [one["measured"] for one in own])
         networks = len({one["model"] for one in own})
         texts.append(
-            f"{NAMED.get(mode, mode)} of {networks} networks ({len(own)} rows) within {found['median_ape']:.1f} % in the median and "
-            f"{found['mape']:.1f} % in the mean"
+            f"{NAMED.get(mode, mode)} of {networks} networks ({len(own)} rows) within {found['median_ape']:.1f} % "
+            f"in the median and {found['mape']:.1f} % in the mean"
         )
     return f"{'; '.join(texts)}.\n"
 
@@ -162,8 +162,8 @@ def _sentences(reports: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
             )
         for mode, one in report["memory"].items():
             yield (
-                f"Device memory (`{name}`): of {one['ran']} batches of {NAMED.get(mode, mode)} that ran, {one['fit_pct']:.1f} % are "
-                f"predicted to fit; of {one['ran_out']} larger ones that ran out of memory, "
+                f"Device memory (`{name}`): of {one['ran']} batches of {NAMED.get(mode, mode)} that ran, "
+                f"{one['fit_pct']:.1f} % are predicted to fit; of {one['ran_out']} larger ones that ran out of memory, "
                 f"{one['do_not_fit_pct']:.1f} % are predicted not to."
             )
     rows = _rows(reports)
