@@ -42,8 +42,11 @@ step; [`benchmarks/zoo.py`](../benchmarks/zoo.py) states what the captures take 
 ran with `--fast-norm`; group and layer norms of inference are taken to have run in FP16, since networks of group norms
 would else take 1.8 times the measured time. The power limit of the board is not stated either, and is taken as the
 datasheet's 350 W: networks that matrix multiplications bind come out 5 to 10 % slower than measured, as with a board of
-390 W. torchvision's rows of PyTorch 1.0 have their input on the GPU; in the others the step holds a copy of the input
-from pageable memory, on a host that eight loaders keep busy, which no prediction includes.
+390 W.
+"""
+COPIED_INPUTS = """\
+torchvision's rows of PyTorch 1.0 have their input on the GPU; in the others the step holds a copy of the input from
+pageable memory, on a host that eight loaders keep busy, which no prediction includes.
 """
 THROUGHPUT = "img/s"
 """Unit of the rows that are drawn, and stated by family."""
@@ -83,6 +86,7 @@ def main() -> None:
         "\n".join(_table_lines(reports)),
         *_sentences(reports),
         CONDITIONS,
+        *([COPIED_INPUTS] if any(name.startswith("torchvision") for name in reports) else []),
         "## By family\n\nRows in images/s, by the first part of their names: both layouts, all versions.",
         "\n".join(_family_lines(_throughputs(reports))),
         "## Farthest off\n\nThe median of each network's rows, by mode and layout.",
