@@ -100,14 +100,14 @@ def main() -> None:
 def _summary(rows: Sequence[Row]) -> str:
     """What README says of all networks."""
     texts = []
-    for (mode,), own in _grouped(rows, "mode"):
+    for (mode, layout), own in _grouped(rows, "mode", "layout"):
         found = errors([one["predicted"] for one in own], [one["measured"] for one in own])
         networks = len({one["model"] for one in own})
         texts.append(
-            f"{NAMED.get(mode, mode)} of {networks} networks ({len(own)} rows) within {found['median_ape']:.1f} % "
-            f"in the median and {found['mape']:.1f} % in the mean"
+            f"- {', '.join(part for part in (NAMED.get(mode, mode), layout.upper()) if part)}: {networks} networks ({len(own)} rows), "
+            f"median error {found['median_ape']:.1f} %, mean {found['mape']:.1f} %"
         )
-    return f"{'; '.join(texts)}.\n"
+    return "\n".join(texts) + "\n"
 
 
 def _report(path: Path) -> Mapping[str, Any]:
