@@ -103,8 +103,9 @@ def _summary(rows: Sequence[Row]) -> str:
     for (mode, layout), own in _grouped(rows, "mode", "layout"):
         found = errors([one["predicted"] for one in own], [one["measured"] for one in own])
         networks = len({one["model"] for one in own})
+        runs = ", ".join(part for part in (NAMED.get(mode, mode), layout.upper()) if part)
         texts.append(
-            f"- {', '.join(part for part in (NAMED.get(mode, mode), layout.upper()) if part)}: {networks} networks ({len(own)} rows), "
+            f"- {runs}: {networks} networks ({len(own)} rows), "
             f"median error {found['median_ape']:.1f} %, mean {found['mape']:.1f} %"
         )
     return "\n".join(texts) + "\n"
