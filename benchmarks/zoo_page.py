@@ -40,9 +40,8 @@ CONDITIONS = """\
 How the tables were measured. timm's `benchmark.py` runs FP16 under autocast with `cudnn.benchmark`, and waits for each
 step; [`benchmarks/zoo.py`](../benchmarks/zoo.py) states what the captures take over from it. No table says whether it
 ran with `--fast-norm`; group and layer norms of inference are taken to have run in FP16, since networks of group norms
-would else take 1.8 times the measured time. The power limit of the board is not stated either, and is taken as the
-datasheet's 350 W: networks that matrix multiplications bind come out 5 to 10 % slower than measured, as with a board of
-390 W.
+come out far too slow in FP32. The power limit of the board is not stated either, and is taken as the datasheet's 350 W:
+networks that matrix multiplications bind come out slower than measured, as they would if the board's limit were higher.
 """
 COPIED_INPUTS = """\
 torchvision's rows of PyTorch 1.0 have their input on the GPU; in the others the step holds a copy of the input from
