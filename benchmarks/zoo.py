@@ -2,8 +2,9 @@
 
 python -m benchmarks.zoo TABLE... -o FOLDER [--jobs N] [--only PATTERN]
 
-Writes a file for each network and image size (``NAME-SIZE.yaml.gz``), and skips those that are there. Networks are
-those of timm, or of torchvision where the table says so.
+Writes a file for each network and image size (``NAME-SIZE.yaml.gz``, or ``NAME.yaml.gz`` where the table states no
+size), and skips those that are there. Networks are those of timm or torchvision, as the column ``framework`` says, or
+their equals that ``paddleclas.yaml`` names.
 """
 
 from __future__ import annotations
@@ -23,46 +24,57 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 
 from gpusim.capture.sources import source_of
 from gpusim.capture.tracing import Source, captured
 from gpusim.errors import InputError
 from gpusim.models.aten.file import captured_text
 from gpusim.models.aten.program import Variant
-from gpusim.models.policy import MODES, NEWEST, Mode, Policy
+from gpusim.models.policy import MODES, NEWEST, Mode, Policy, default_layout
 
 LIBRARIES = ("timm", "torchvision")
+PADDLECLAS = "paddle-tensorrt"
+EQUALS: Mapping[str, str] = yaml.safe_load(Path(__file__).with_name("paddleclas.yaml").read_text("utf-8"))
+"""Networks of PaddleClas by their equals."""
 TRACED = {"tf32": "fp32"}
 UNTRACED = frozenset({"fp64", "int8"})
 
 
-def wanted(tables: Sequence[Path], pattern: str) -> Mapping[tuple[str, str, int], set[Variant]]:
-    """Variants of each network, by library, name and image size."""
-    found: dict[tuple[str, str, int], set[Variant]] = defaultdict(set)
+Key = tuple[str, str, int | None]
+"""Column ``framework``, name and image size of a network."""
+
+
+def wanted(tables: Sequence[Path], pattern: str) -> Mapping[Key, set[Variant]]:
+    """Variants of each network."""
+    found: dict[Key, set[Variant]] = defaultdict(set)
     for table in tables:
         with table.open(newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
-                library = row["framework"]
-                if (
-                    library not in LIBRARIES
-                    or row["precision"] in UNTRACED
-                    or not fnmatch.fnmatch(row["model"], pattern)
-                ):
+                known = row["framework"] in LIBRARIES or (row["framework"] == PADDLECLAS and row["model"] in EQUALS)
+                if not known or row["precision"] in UNTRACED or not fnmatch.fnmatch(row["model"], pattern):
                     continue
-                key = library, row["model"], int(float(row["image_size"] or 224))
-                version = row.get("torch") or NEWEST
-                mode: Mode = "inference" if row["mode"] == MODES[1] else MODES[0]
-                precision = TRACED.get(row["precision"], row["precision"])
-                attention = "fused" if Policy(version=version).calls_fused_attention else "eager"
-                found[key].add(Variant(mode, precision, row.get("layout") or "nchw", attention))
+                size = int(float(row["image_size"])) if row["image_size"] else None
+                found[row["framework"], row["model"], size].add(_variant(row))
     return found
 
 
-def capture(library: str, name: str, size: int, variants: Sequence[Variant], out: Path) -> float:
+def _variant(row: Mapping[str, str]) -> Variant:
+    """The way in which a row ran its network; engines take images as their precision is used with."""
+    mode: Mode = "inference" if row["mode"] == MODES[1] else MODES[0]
+    precision = TRACED.get(row["precision"], row["precision"])
+    if row["framework"] == PADDLECLAS:
+        return Variant(mode, precision, default_layout(precision), "eager")
+    attention = "fused" if Policy(version=row.get("torch") or NEWEST).calls_fused_attention else "eager"
+    return Variant(mode, precision, row.get("layout") or "nchw", attention)
+
+
+def capture(library: str, name: str, size: int | None, variants: Sequence[Variant], out: Path) -> float:
     """Capture a network; the seconds it took."""
     torch.set_num_threads(1)
     started = time.monotonic()
-    source = source_of(f"{library}:{name}", {"image_size": size})
+    spec = EQUALS[name] if library == PADDLECLAS else f"{library}:{name}"
+    source = source_of(spec, {"image_size": size} if size else {})
     # timm's benchmark.py runs the loss and its gradient in one context of autocast.
     source = replace(source, autocasts_gradients=library == "timm")
     inferring = [one for one in variants if one.mode == "inference"]
@@ -96,17 +108,18 @@ def _with_fast_norms(source: Source) -> Source:
     return replace(source, model=model)
 
 
-def _attempt(one: tuple[str, str, int, list[Variant], Path]) -> tuple[str, str]:
+def _attempt(one: tuple[str, str, int | None, list[Variant], Path]) -> tuple[str, str]:
     library, name, size, variants, out = one
+    stem = out.name.partition(".yaml")[0]
     try:
-        return f"{name}-{size}", f"{capture(library, name, size, variants, out):.1f} s"
+        return stem, f"{capture(library, name, size, variants, out):.1f} s"
     except InputError as error:
-        return f"{name}-{size}", f"FAILED {error}"
+        return stem, f"FAILED {error}"
 
 
-def _left(tables: Sequence[Path], folder: Path, pattern: str) -> Iterator[tuple[str, str, int, list[Variant], Path]]:
-    for (library, name, size), variants in sorted(wanted(tables, pattern).items()):
-        out = folder / f"{name}-{size}.yaml.gz"
+def _left(tables: Sequence[Path], folder: Path, pattern: str) -> Iterator[tuple[*Key, list[Variant], Path]]:
+    for (library, name, size), variants in sorted(wanted(tables, pattern).items(), key=str):
+        out = folder / (f"{name}-{size}.yaml.gz" if size else f"{name}.yaml.gz")
         if not out.exists():
             yield library, name, size, sorted(variants, key=str), out
 

@@ -108,6 +108,11 @@ def _function(launches: Launches, call: Call) -> None:
     launches.elementwise(chain, call.tensors, call.returned[:2])
 
 
+def is_function(call: Call) -> bool:
+    """Whether a call computes a function of each element of one tensor."""
+    return call.base.rstrip("_") in _CHAINS and len(call.tensors) == 1
+
+
 def _power(call: Call) -> Chain:
     """The kernel of a power, by its exponent (aten/src/ATen/native/cuda/PowKernel.cu)."""
     exponent = call.arguments.get("exponent")

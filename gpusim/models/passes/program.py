@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpusim.hardware.gpu import Gpu
 from gpusim.models.arithmetic import Arithmetic
 from gpusim.models.aten.call import DTYPES, Trace
+from gpusim.models.aten.engine import as_engine
 from gpusim.models.aten.launches import launched
 from gpusim.models.aten.memory import context_bytes, peak_bytes
 from gpusim.models.aten.program import Program
@@ -24,14 +25,14 @@ def program_tasks(program: Program, policy: Policy, gpu: Gpu) -> tuple[Task, ...
         PolicyError: it was not traced in this way, or the framework refuses the precision on the GPU.
     """
     _refuse(program, policy)
-    trace, arithmetic = program.trace(policy), Arithmetic(policy, gpu)
+    trace, arithmetic = _trace(program, policy), Arithmetic(policy, gpu)
     tape = Tape(arithmetic, tasks=list(launched(trace.calls, arithmetic).tasks))
     if policy.mode == "train":
         _take_gradients(tape, program, trace)
         gradients.add_up(tape)
         optimizer.update(tape, program.optimizer, program.clipping, program.counted_loss)
     tasks = tuple(tape.tasks)
-    return fused(tasks) if policy.fusion == "elementwise" else tasks
+    return fused(tasks) if policy.fusion in ("elementwise", "engine") else tasks
 
 
 def unmodelled(program: Program, policy: Policy, gpu: Gpu) -> dict[str, float]:
@@ -40,9 +41,15 @@ def unmodelled(program: Program, policy: Policy, gpu: Gpu) -> dict[str, float]:
     Raises:
         PolicyError: as :func:`program_tasks`.
     """
-    found = launched(program.trace(policy).calls, Arithmetic(policy, gpu))
+    found = launched(_trace(program, policy).calls, Arithmetic(policy, gpu))
     shares = {name: one.size_bytes / found.size_bytes for name, one in found.unknown.items() if found.size_bytes}
     return dict(sorted(shares.items(), key=lambda pair: -pair[1]))
+
+
+def _trace(program: Program, policy: Policy) -> Trace:
+    """The calls of a step, without those that an engine computes in the kernels of others."""
+    trace = program.trace(policy)
+    return as_engine(trace) if policy.fusion == "engine" else trace
 
 
 def _refuse(program: Program, policy: Policy) -> None:
@@ -50,8 +57,6 @@ def _refuse(program: Program, policy: Policy) -> None:
         raise PolicyError(
             f"{program.name}: calls of a captured model are as they were recorded; use torch.utils.checkpoint"
         )
-    if policy.fusion == "engine":
-        raise PolicyError(f"{program.name}: a captured model does not run as an engine; choose none or elementwise")
 
 
 def _take_gradients(tape: Tape, program: Program, trace: Trace) -> None:

@@ -17,7 +17,7 @@ from gpusim.execution.service import Service
 from gpusim.execution.sweep import predict_all
 from gpusim.experiment.model_run import ModelRun, Script
 from gpusim.models.aten.file import is_captured
-from gpusim.models.policy import LOWERED, Fusion, Layout
+from gpusim.models.policy import LOWERED, Fusion, Layout, default_layout
 from gpusim.progress import Progress, no_progress
 from gpusim.report.step_validation_tables import step_validation_tables
 from gpusim.specs import Spec, load_spec
@@ -76,6 +76,9 @@ SCRIPTS: Mapping[str, Script] = {
 }
 """Scripts by the library that the column ``framework`` names. timm's benchmark.py waits for each step, and updates
 parameters one after the other, without a scale of the loss."""
+ENGINES = frozenset({"paddle-tensorrt"})
+"""Libraries that run a model as an engine, which the host hands to the GPU at once, and whose attention is spelled out:
+PaddleClas's tables are of TensorRT up to 8.0."""
 MODELS: Mapping[str, KnownModel] = {
     "resnet50v1.5": KnownModel("resnet50", script=LOOPS),
     "se-resnext101-32x4d": KnownModel("se_resnext101_32x4d", script=LOOPS),
@@ -248,8 +251,9 @@ def workload_of(row: StepRow, known: KnownModel, length: int | None = None) -> M
         raise InputError(f"precision '{row.precision}' is not predicted")
     beams = int(found[1]) if (found := BEAMS.search(row.notes)) else None
     infers = row.mode == "inference"
+    engine = infers and row.library in ENGINES
     fused = known.fusion == "elementwise" or row.compiled
-    fusion: Fusion = "none" if not fused else "inductor" if known.captured else "elementwise"
+    fusion: Fusion = "engine" if engine else "none" if not fused else "inductor" if known.captured else "elementwise"
     run = ModelRun(
         model=_model_of(known, beams, infers=infers),
         mode=row.mode,
@@ -257,9 +261,10 @@ def workload_of(row: StepRow, known: KnownModel, length: int | None = None) -> M
         sizes=_sizes_of(row, known, beams, length, infers=infers),
         gpus=row.gpus,
         accumulation=row.accumulation,
+        graphs=engine,
         fusion=fusion,
-        attention=row.attention or ("fused" if row.compiled and known.matched else None),
-        layout=row.layout or (known.inference_layout if infers else None),
+        attention=row.attention or ("eager" if engine else "fused" if row.compiled and known.matched else None),
+        layout=row.layout or (default_layout(row.precision) if engine else known.inference_layout if infers else None),
         version=row.torch,
         script=known.script.model_copy(update={"container": _container(row)}),
     )
@@ -268,8 +273,9 @@ def workload_of(row: StepRow, known: KnownModel, length: int | None = None) -> M
 
 
 def _container(row: StepRow) -> str:
-    """The container that a row states; none where a library of models stands in its place."""
-    return "" if row.library in SCRIPTS and row.framework == row.library else row.framework
+    """The container of PyTorch that a row states; none of an engine, or where a library of models stands there."""
+    unnamed = row.library in SCRIPTS and row.framework == row.library
+    return "" if unnamed or row.library in ENGINES else row.framework
 
 
 def _model_of(known: KnownModel, beams: int | None, *, infers: bool) -> str:
