@@ -37,7 +37,7 @@ def run_backward(
         node = max(ready, key=lambda one: one._sequence_nr())  # noqa: SLF001
         ready.remove(node)
         waits.pop(node, None)
-        layers.number = node._sequence_nr()  # noqa: SLF001
+        layers.reach(node._sequence_nr())  # noqa: SLF001
         if hasattr(node, "variable"):
             leaf = node.variable
             if given := gradients.pop(node, None):
@@ -108,7 +108,7 @@ def nested(layers: Layers, sweep: Callable[[], None]) -> Iterator[None]:
         given = [grad_tensors] if isinstance(grad_tensors, torch.Tensor) else list(grad_tensors or ())
         for leaf, gradient in run_backward(asked, layers, sweep, given).items():
             leaf.grad = gradient if leaf.grad is None else leaf.grad + gradient
-        layers.number = number
+        layers.reach(number)
 
     original, number_of = torch.autograd.backward, torch._C._current_graph_task_id  # noqa: SLF001 -- no public name
     torch.autograd.backward = backward

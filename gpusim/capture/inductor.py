@@ -8,13 +8,15 @@ Inductor's passes, its lowering and its scheduler. No code is generated. Kernels
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import torch
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._inductor import config, scheduler
 from torch._inductor.compile_fx import (
     _recursive_joint_graph_passes,
@@ -23,17 +25,20 @@ from torch._inductor.compile_fx import (
 )
 from torch._inductor.debug import DebugContext
 from torch._inductor.decomposition import select_decomp_table
+from torch._inductor.dependencies import MemoryDep
 from torch._inductor.graph import GraphLowering
 from torch._inductor.virtualized import V
 from torch._subclasses.functional_tensor import dispatch_functionalize
 from torch.fx import traceback
+from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.utils import stateless
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from gpusim.capture.backward import run_backward
 from gpusim.capture.fake_cuda import FakeCuda, autocast
 from gpusim.capture.recorder import Layers
-from gpusim.models.aten.call import Call, Operand, TensorView, Trace
+from gpusim.models.aten.call import Call, CallPhase, Operand, TensorView, Trace
 
 DEVICE = SimpleNamespace(
     name="a GPU",
@@ -74,61 +79,143 @@ _ARITHMETIC: Mapping[str, str] = {
 """Pointwise functions by Inductor's operations; those that are not listed compare or select."""
 
 
-def compiled_trace(
-    call: Callable[..., Any],
-    module: Any,
-    arguments: Sequence[Any],
-    cuda: FakeCuda,
-    dtype: Any,
-    replaced: Any,
-    layers: Layers,
-) -> Trace:
-    """Kernels of an inference pass that Inductor compiled.
+@dataclass(frozen=True, slots=True)
+class Compiling:
+    """What is compiled, on fake CUDA tensors."""
 
-    Args:
-        call: runs a module on arguments.
-        module: on fake CUDA tensors.
-        arguments: its arguments, fake CUDA tensors among them.
-        cuda: the mode of the fake tensors.
-        dtype: that of autocast; None without.
-        replaced: the context in which functions are calls of their own.
-        layers: follows the modules that are called.
-    """
-    held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    for one in held.values():
-        one.requires_grad_(requires_grad=False)
-    flat, spec = tree_flatten(arguments)
-    places = [at for at, one in enumerate(flat) if isinstance(one, torch.Tensor)]
+    call: Callable[[Any, Any], Any]
+    """Runs a module on its arguments."""
+    module: Any
+    arguments: Any
+    cuda: FakeCuda
+    """The mode of the fake tensors."""
+    dtype: Any
+    """That of autocast; None without."""
+    replaced: Any
+    """The context in which functions are calls of their own."""
+    layers: Layers
+    """Follows the modules that are called."""
 
-    def run(*tensors: Any) -> Any:
-        given = list(flat)
-        for at, one in zip(places, tensors[: len(places)], strict=True):
-            given[at] = one
-        state = dict(zip(held, tensors[len(places) :], strict=True))
-        with autocast(dtype), stateless._reparametrize_module(module, state):  # noqa: SLF001 -- functional_call's own
-            return call(module, tree_unflatten(given, spec))
+    @property
+    def tensors(self) -> list[Any]:
+        """Tensors among the arguments."""
+        return [one for one in tree_flatten(self.arguments)[0] if isinstance(one, torch.Tensor)]
 
-    inputs = [*(flat[at] for at in places), *held.values()]
-    with cuda.mode, torch.no_grad(), config.patch(joint_graph_constant_folding=False):
-        with replaced, _noted(layers):
-            graph = make_fx(dispatch_functionalize(run), select_decomp_table(), tracing_mode="fake")(*inputs)
+    def run(self, tensors: Sequence[Any], state: Mapping[str, Any]) -> Any:
+        """What the module returns for other tensors among its arguments, and others as its parameters and buffers."""
+        flat, spec = tree_flatten(self.arguments)
+        others = iter(tensors)
+        given = [next(others) if isinstance(one, torch.Tensor) else one for one in flat]
+        with autocast(self.dtype), stateless._reparametrize_module(self.module, state, tie_weights=True):  # noqa: SLF001 -- functional_call's own
+            return self.call(self.module, tree_unflatten(given, spec))
+
+    def graph_of(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls of a function as a graph, without those whose results nothing uses."""
+        # Tensors of few elements would be computed with their values, on a GPU.
+        no_constants = mock.patch.object(proxy_tensor, "CONSTANT_NUMEL_LIMIT", -1)
+        with self.replaced, _noted(self.layers), no_constants:
+            graph = make_fx(dispatch_functionalize(function), select_decomp_table(), tracing_mode="fake")(*arguments)
         graph.graph.eliminate_dead_code()
         graph.recompile()
-        with V.set_fake_mode(cuda.mode):
-            _recursive_joint_graph_passes(graph)
-            _recursive_post_grad_passes(graph, is_inference=True)
+        return graph
+
+    def lowered(self, graph: Any, inputs: Sequence[Any], **kind: bool) -> Any:
+        """A graph as Inductor's scheduler has fused it."""
+        with V.set_fake_mode(self.cuda.mode):
+            _recursive_post_grad_passes(graph, is_inference=kind.get("is_inference", False))
             view_to_reshape(graph)
-        lowering = GraphLowering(graph, example_inputs=inputs, is_inference=True)
+        lowering = GraphLowering(graph, example_inputs=inputs, **kind)
         with (
             _pretended(),
-            V.set_fake_mode(cuda.mode),
+            V.set_fake_mode(self.cuda.mode),
             V.set_graph_handler(lowering),
             V.set_debug_handler(DebugContext()),
         ):
             lowering.run(*inputs)
             lowering.finalize()
             lowering._update_scheduler()  # noqa: SLF001 -- what codegen begins with
-            return _Kernels(lowering).trace()
+        return lowering
+
+
+def compiled_inference(compiling: Compiling) -> Trace:
+    """Kernels of an inference pass that Inductor compiled."""
+    module, cuda = compiling.module, compiling.cuda
+    held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    for one in held.values():
+        one.requires_grad_(requires_grad=False)
+    count = len(compiling.tensors)
+
+    def run(*tensors: Any) -> Any:
+        result = compiling.run(tensors[:count], dict(zip(held, tensors[count:], strict=True)))
+        return [one for one in tree_flatten(result)[0] if isinstance(one, torch.Tensor)]  # not a cache of keys
+
+    inputs = [*compiling.tensors, *held.values()]
+    with cuda.mode, torch.no_grad(), config.patch(joint_graph_constant_folding=False):
+        graph = compiling.graph_of(run, *inputs)
+        with V.set_fake_mode(cuda.mode):
+            _recursive_joint_graph_passes(graph)
+        kernels = _Kernels()
+        kernels.add(compiling.lowered(graph, inputs, is_inference=True), "forward")
+        return kernels.trace()
+
+
+def compiled_training(compiling: Compiling, results_of: Callable[[Any], list[Any]]) -> tuple[Trace, int]:
+    """Kernels of a forward and a backward pass that Inductor compiled, and how many calls the first one has.
+
+    The passes are one graph, which Inductor cuts where the fewest bytes are kept, as ``torch.compile`` does.
+
+    Args:
+        results_of: the results of the module whose gradient is asked for.
+    """
+    module, cuda, layers = compiling.module, compiling.cuda, compiling.layers
+    parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
+    trained = [name for name, one in parameters.items() if one.requires_grad]
+    count = len(compiling.tensors)
+    held = {**parameters, **buffers}
+    names: list[str] = []
+
+    def run(primals: list[Any], tangents: list[Any]) -> Any:
+        state = dict(zip(held, primals[count:], strict=True))
+        for name in trained:
+            state[name] = state[name].detach().requires_grad_()
+        with torch.enable_grad():
+            results = results_of(compiling.run(primals[:count], state))
+        given = [one.detach() for one in results]
+        with torch.no_grad():
+            leaves = run_backward(list(results), layers, lambda: None, tangents)
+        found = {name: leaves[state[name]] for name in trained if state[name] in leaves}
+        names[:] = found
+        return given, [state[name] for name in buffers], list(found.values())
+
+    primals = [*compiling.tensors, *held.values()]
+    with cuda.mode, compiling.replaced, torch.enable_grad():
+        starts = [torch.ones_like(one) for one in results_of(compiling.run(compiling.tensors, held))]
+    with cuda.mode, torch.no_grad(), config.patch(joint_graph_constant_folding=False):
+        joint = compiling.graph_of(run, primals, starts)
+        _name_inputs(joint, len(primals))
+        with V.set_fake_mode(cuda.mode):
+            _recursive_joint_graph_passes(joint)
+            forward, backward = min_cut_rematerialization_partition(
+                joint, [primals, starts], num_fwd_outputs=len(starts) + len(buffers)
+            )
+        kernels = _Kernels()
+        kernels.add(compiling.lowered(forward, _values(forward)), "forward")
+        calls = kernels.calls
+        kernels.add(compiling.lowered(backward, _values(backward), is_backward=True), "backward")
+        return kernels.trace(dict(zip(names, kernels.results, strict=True))), calls
+
+
+def _name_inputs(joint: Any, primals: int) -> None:
+    """The names by which the partitioner tells gradients of results from other inputs."""
+    given = [node for node in joint.graph.nodes if node.op == "placeholder"]
+    for at, node in enumerate(given):
+        node.name = node.target = f"primals_{at + 1}" if at < primals else f"tangents_{at - primals + 1}"
+    joint.recompile()
+
+
+def _values(graph: Any) -> list[Any]:
+    """Fake tensors that a graph takes."""
+    return [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
 
 
 @contextmanager
@@ -142,10 +229,11 @@ def _noted(layers: Layers) -> Iterator[None]:
         yield
 
 
-def _layer(nodes: Iterable[Any]) -> str:
-    """Path of the module of the last of some nodes of the graph that says so."""
-    paths = [next(iter(one.meta[_STACK])) for one in nodes if one.meta.get(_STACK)]
-    return paths[-1] if paths else ""
+def _layer(node: Any) -> str:
+    """Path of the module that what a buffer holds is computed in: that of the first of the nodes that it stands for."""
+    first = next(iter(node.origins), None)
+    stack = first.meta.get(_STACK) if first is not None else None
+    return next(iter(stack)) if stack else ""
 
 
 @contextmanager
@@ -168,31 +256,51 @@ def _pretended() -> Iterator[None]:
 
 
 class _Kernels:
-    """Kernels of a scheduled graph as calls."""
+    """Kernels of scheduled graphs as calls; what one graph gives, the next may take."""
 
-    def __init__(self, lowering: Any) -> None:
-        self._lowering = lowering
+    def __init__(self) -> None:
+        self._lowering: Any = None
+        self._phase: CallPhase = "forward"
         self._numbers: dict[str, int] = {}
+        """Numbers of storages by the names of buffers of the graph."""
+        self._given: dict[str, int] = {}
+        """Those of what graphs took and gave, by the names of its nodes."""
+        self._made: set[int] = set()
         self._trace = Trace()
+        self.results: list[TensorView | None] = []
+        """What the last graph gave."""
 
-    def trace(self) -> Trace:
+    @property
+    def calls(self) -> int:
+        return len(self._trace.calls)
+
+    def add(self, lowering: Any, phase: CallPhase) -> None:
+        """The kernels of a graph."""
+        self._lowering, self._phase = lowering, phase
+        with V.set_graph_handler(lowering):
+            self._numbers = {name: self._given[name] for name in lowering.graph_inputs if name in self._given}
+            for name in lowering.graph_inputs:
+                self._given[name] = self._number(name)
+            for node in lowering.scheduler.nodes:
+                call = self._call(node)
+                if call is not None:
+                    self._trace.calls.append(call)
+                    self._made |= {one.storage for one in call.returned}
+            nodes = lowering.module.graph.output_node().args[0]
+            self.results = [self._view(one) if hasattr(one, "get_layout") else None for one in lowering.graph_outputs]
+            for node, view in zip(nodes, self.results, strict=True):
+                if view is not None:
+                    self._given[node.name] = view.storage
+
+    def trace(self, gradients: Mapping[str, TensorView | None] | None = None) -> Trace:
         """All calls, with the buffers that each is the last to use."""
-        for name in self._lowering.graph_inputs:
-            _ = self._number(name)
-        made: set[int] = set()
-        for node in self._lowering.scheduler.nodes:
-            call = self._call(node)
-            if call is not None:
-                self._trace.calls.append(call)
-                made |= {one.storage for one in call.returned}
         last = {one.storage: at for at, call in enumerate(self._trace.calls) for one in (*call.tensors, *call.returned)}
-        results = {
-            self._numbers.get(one.get_name()) for one in self._lowering.graph_outputs if hasattr(one, "get_name")
-        }
+        results = {one.storage for one in self.results if one is not None}
         freed: list[list[int]] = [[] for _ in self._trace.calls]
-        for storage in made - results:
+        for storage in self._made - results:
             freed[last[storage]].append(storage)
         self._trace.freed = [tuple(sorted(one)) for one in freed]
+        self._trace.gradients = {name: one for name, one in (gradients or {}).items() if one is not None}
         return self._trace
 
     def _call(self, node: Any) -> Call | None:
@@ -206,7 +314,7 @@ class _Kernels:
         """Number of the storage of a buffer: buffers that are views of one, or written in place, share it."""
         name = self._lowering.scheduler.mutation_real_name.get(name, name)
         if name not in self._numbers:
-            self._numbers[name] = len(self._numbers) + 1
+            self._numbers[name] = len(self._trace.storage_bytes) + 1
             layout = self._lowering.get_buffer(name).get_layout()
             count = _span(_ints(layout.size), _ints(layout.stride))
             self._trace.storage_bytes[self._numbers[name]] = count * layout.dtype.itemsize
@@ -238,7 +346,7 @@ class _Kernels:
                 operands.append(self._operand(value))
             elif value != one.default_value and one.name not in ("dtype", "layout", "device", "pin_memory"):
                 arguments[one.name] = _plain(value)
-        return Call(f"{name}.default", _layer(kernel.origins), "forward", tuple(operands), results, arguments)
+        return Call(f"{name}.default", _layer(kernel), self._phase, tuple(operands), results, arguments)
 
     def _operand(self, value: Any) -> Operand:
         if isinstance(value, list | tuple):
@@ -273,14 +381,13 @@ class _Kernels:
         arguments["functions"] = [
             [_ARITHMETIC.get(name, "mask"), count] for name, count in sorted(operations.items()) if name not in _MOVES
         ]
-        origins = (origin for part in node.get_nodes() for origin in part.node.origins)
-        return Call(KERNEL, _layer(origins), "forward", tuple(reads), tuple(writes), arguments)
+        return Call(KERNEL, _layer(node.get_nodes()[-1].node), self._phase, tuple(reads), tuple(writes), arguments)
 
     def _touched(self, dependencies: Any) -> list[TensorView]:
         """Tensors as a kernel goes over them: sizes of its loops, and the steps in memory of each."""
         found: dict[int, TensorView] = {}
         for one in sorted(dependencies, key=lambda dependency: dependency.name):
-            if not hasattr(one, "index"):
+            if not isinstance(one, MemoryDep):
                 continue
             number = self._number(one.name)
             dtype = str(self._lowering.get_dtype(one.name))[6:]

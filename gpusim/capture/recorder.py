@@ -172,6 +172,12 @@ class Layers:
         at = bisect.bisect_right(self._numbers, self.number) - 1
         return self._modules[at] if at >= 0 else ""
 
+    def reach(self, number: int | None) -> None:
+        """A node of autograd runs from now on, by its number."""
+        self.number = number
+        if self._told is not None and number is not None:
+            self._told(self.path("backward"))
+
     @contextmanager
     def followed(self, note: Callable[[str], None] | None = None) -> Iterator[None]:
         """Follow the modules that are called in this context.

@@ -16,7 +16,7 @@ from gpusim.capture.attention import OF_ATTENTION, Replaced
 from gpusim.capture.backward import nested, run_backward
 from gpusim.capture.errors import CaptureError, library_place, place_of, reason_of
 from gpusim.capture.fake_cuda import FakeCuda, OnMeta, autocast, silent, uninitialised
-from gpusim.capture.inductor import compiled_trace
+from gpusim.capture.inductor import Compiling, compiled_inference, compiled_training
 from gpusim.capture.recorder import Layers, Recorder
 from gpusim.capture.recurrent import OF_CUDA
 from gpusim.capture.sizes import Expressions, Point, SizeError, merged
@@ -123,22 +123,28 @@ def traced(source: Source, variant: Variant, point: Point) -> Traced:
         amp = _HALF.get(variant.precision) if variant.precision.startswith("amp-") else None
         replaced = Replaced({**OF_CUDA, **({} if eager else OF_ATTENTION)}, source.script)
 
+        def results_of(result: Any) -> list[Any]:
+            found = _results(source.loss(result, point) if source.loss else result)
+            if not found:
+                raise CaptureError(
+                    f"{source.named}: nothing that it returns depends on a weight; capture it with --mode inference"
+                )
+            return found
+
         def run() -> int:
             if variant.compiled:
-                recorder.trace = compiled_trace(_called, module, arguments, cuda, amp, replaced, layers)
+                compiling = Compiling(_called, module, arguments, cuda, amp, replaced, layers)
+                if variant.mode == "train":
+                    recorder.trace, forward = compiled_training(compiling, results_of)
+                    return forward
+                recorder.trace = compiled_inference(compiling)
                 return len(recorder.trace.calls)
             with cuda.mode, layers.followed(), replaced, recorder, autocast(amp):
                 if variant.mode != "train":
                     with torch.no_grad():
-                        result = _called(module, arguments)
+                        _ = _called(module, arguments)
                     return len(recorder.trace.calls)
-                result = _called(module, arguments)
-                results = _results(source.loss(result, point) if source.loss else result)
-                del result
-            if not results:
-                raise CaptureError(
-                    f"{source.named}: nothing that it returns depends on a weight; capture it with --mode inference"
-                )
+                results = results_of(_called(module, arguments))
             forward = len(recorder.trace.calls)
             recorder.phase = "backward"
             again = autocast(amp if source.autocasts_gradients else None)
@@ -424,8 +430,12 @@ def captured(
         points = points_of(source.sizes, symbols)
         try:
             parts = [
-                _Part(
-                    variant, [trace_of(variant, point) for point in (points if at == 0 else points[: len(symbols) + 1])]
+                _compiled_part(source, symbols, variant, trace_of)
+                if variant.compiled
+                else _Part(
+                    variant,
+                    some := points if at == 0 else points[: len(symbols) + 1],
+                    [trace_of(variant, point) for point in some],
                 )
                 for at, variant in enumerate(chosen)
             ]
@@ -471,10 +481,42 @@ def _that_differ(variants: Sequence[Variant], *, images: bool, attends: bool) ->
 
 
 class _Part(NamedTuple):
-    """Traces of a variant, at the first of some points."""
+    """Traces of a variant, at some points."""
 
     variant: Variant
+    points: Sequence[Point]
     traces: Sequence[Traced]
+    fixed: Sequence[str] = ()
+    """Sizes that may be chosen for other variants, and not for this one."""
+
+    @property
+    def written(self) -> VariantPart:
+        """The part of a file.
+
+        Raises:
+            SizeError: the variant calls other functions at another of the points.
+        """
+        part = _Document(self.traces, self.points).part(self.variant)
+        return part.model_copy(update={"fixed": list(self.fixed)})
+
+
+def _compiled_part(
+    source: Source, symbols: Sequence[str], variant: Variant, trace_of: Callable[[Variant, Point], Traced]
+) -> _Part:
+    """Traces of a compiled variant at as many sizes as it can be chosen for: Inductor splits reductions by them.
+
+    Raises:
+        CaptureError: the program fails.
+    """
+    for count in range(len(symbols), 0, -1):
+        points = points_of(source.sizes, symbols[:count])
+        part = _Part(variant, points, [trace_of(variant, point) for point in points], symbols[count:])
+        try:
+            _ = part.written
+        except SizeError:
+            continue
+        return part
+    return _Part(variant, [dict(source.sizes)], [trace_of(variant, source.sizes)], symbols)
 
 
 def _file(
@@ -507,5 +549,5 @@ def _file(
             for name, (shape, dtype, trained) in first[0].parameters.items()
         },
         resident_bytes=Expressions(points).of([one.resident_bytes for one in first]),
-        traces=[_Document(part.traces, points[: len(part.traces)]).part(part.variant) for part in parts],
+        traces=[part.written for part in parts],
     )

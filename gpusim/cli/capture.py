@@ -186,9 +186,9 @@ def _captured(
         for mode in modes
     ]
     if compile_too:
-        if "inference" not in modes:
-            refuse("--compile: of inference; add --mode inference")
-        variants += [replace(one, compiled=True) for one in variants if one.mode == "inference"]
+        if set(modes) == {"token"}:
+            refuse("--compile: of training and inference; add --mode inference")
+        variants += [replace(one, compiled=True) for one in variants if one.mode != "token"]
     with progress_bar(f"capturing {text}") as progress:
         return captured(source, variants, item=item, optimizer=optimizer, precision=asked[0], progress=progress)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 import typer
 
 from gpusim.cli.console import refuse
+from gpusim.cli.options import pairs_of, size_of
 
 if TYPE_CHECKING:
     from gpusim.execution.models import ModelWorkload
@@ -47,6 +48,12 @@ class WorkOptions:
         ),
     ] = 0
     beam: Annotated[int | None, typer.Option(min=1, help="Beam width of a beam search.")] = None
+    size: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=N", help="Any size of the model, by the name that its file gives it. May be repeated."
+        ),
+    ] = None
 
     @property
     def trains(self) -> bool:
@@ -56,8 +63,14 @@ class WorkOptions:
     @property
     def sizes(self) -> dict[str, int]:
         """Sizes of the model that are given."""
-        sizes = {"batch": self.batch, "seq_len": self.seq_len, "image_size": self.image_size, "beam": self.beam}
-        return {name: size for name, size in sizes.items() if size is not None}
+        named = {"batch": self.batch, "seq_len": self.seq_len, "image_size": self.image_size, "beam": self.beam}
+        sizes = {name: size for name, size in named.items() if size is not None}
+        for name, text in pairs_of("--size", self.size).items():
+            if name in sizes:
+                option = f"--{name.replace('_', '-')}"
+                refuse(f"--size {name}: is stated by {option} too; remove one of them")
+            sizes[name] = size_of("--size", name, text)
+        return sizes
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,8 +93,6 @@ class Policy:
             raise PolicyError("precision: int8 is for inference; train in another precision")
         if self.fusion == "engine" and self.mode == "train":
             raise PolicyError("fusion: engine is for inference; train with none or elementwise")
-        if self.fusion == "inductor" and self.mode == "train":
-            raise PolicyError("fusion: inductor is for inference; train with none or elementwise")
         if not _is_version(self.version):
             raise PolicyError(f"version: expected one of PyTorch, such as 2.1, got '{excerpt(self.version)}'")
         if self.attention == "fused" and Version(self.version) < _FUSES_ATTENTION:

@@ -10,6 +10,7 @@ from captures import write_script
 from conftest import RunGpusim, refused
 
 from gpusim.models.aten.call import Trace
+from gpusim.models.aten.program import Program, multiply_adds
 from gpusim.models.loading import open_model
 from gpusim.models.policy import Policy, PolicyError
 
@@ -74,7 +75,64 @@ def test_a_model_that_was_not_compiled_is_refused_with_the_option(command: RunGp
         _ = program.trace(Policy(mode="inference", fusion="inductor"))  # type: ignore[union-attr]
 
 
-def test_training_is_not_compiled(command: RunGpusim, tmp_path: Path) -> None:
+def compiled_training(command: RunGpusim, folder: Path, text: str, *options: str) -> tuple[Trace, Trace]:
+    """Traces of a step in FP32 by eager calls and compiled."""
+    write_script(folder, text)
+    done = command("capture", "script.py", "-o", "captured.yaml", "--mode", "train", "--compile", *options)
+    assert done.returncode == 0, done.stderr
+    program = open_model(str(folder / "captured.yaml")).graph()
+    assert isinstance(program, Program)
+    return program.trace(Policy()), program.trace(Policy(fusion="inductor"))
+
+
+def test_training_has_the_products_and_gradients_of_eager_calls(command: RunGpusim, tmp_path: Path) -> None:
+    eager, fused = compiled_training(command, tmp_path, SCRIPT, "--precision", "fp32")
+    for phase in ("forward", "backward"):
+        flops = [sum(multiply_adds(call) for call in one.calls if call.phase == phase) for one in (eager, fused)]
+        assert flops[0] == flops[1] > 0
+    shapes = [{name: view.shape for name, view in one.gradients.items()} for one in (eager, fused)]
+    assert shapes[0] == shapes[1]
+    sizes = [
+        sum(view.size_bytes for call in one.calls for view in (*call.tensors, *call.returned)) for one in (eager, fused)
+    ]
+    assert sizes[1] < 0.95 * sizes[0]
+    backward = [call for call in fused.calls if call.phase == "backward"]
+    assert {call.layer for call in backward} == {"norm", "wide", "narrow"}
+    kept = {one.storage for call in fused.calls if call.phase == "forward" for one in call.returned}
+    assert kept & {one.storage for call in backward for one in call.tensors}  # what the passes share
+
+
+def test_weights_that_two_layers_share_have_one_gradient(command: RunGpusim, tmp_path: Path) -> None:
+    shared = """
+class Tied(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(64, 64, bias=False), torch.nn.Linear(64, 64, bias=False)
+        self.last.weight = self.first.weight
+    def forward(self, x): return self.last(torch.relu(self.first(x)))
+def model(): return Tied()
+def inputs(batch): return torch.empty(batch, 64)
+"""
+    eager, fused = compiled_training(command, tmp_path, shared, "--precision", "fp32")
+    products = [sum(call.base in ("mm", "addmm") for call in one.calls) for one in (eager, fused)]
+    assert products == [5, 5]  # none gives the gradient of the input
+    assert list(fused.gradients) == ["first.weight"]
+
+
+def test_a_compiled_step_is_of_the_sizes_that_decide_how_reductions_are_split(
+    command: RunGpusim, tmp_path: Path
+) -> None:
     write_script(tmp_path, SCRIPT)
-    problem = refused(command("capture", "script.py", "-o", "captured.yaml", "--mode", "train", "--compile"))
-    assert "--compile: of inference; add --mode inference" in problem
+    half = ("--mode", "train", "--precision", "amp-fp16")
+    done = command("capture", "script.py", "-o", "captured.yaml", "--compile", *half)
+    assert done.returncode == 0, done.stderr
+    model = ("model", "captured.yaml", "--arch", "a100-sxm4-80gb", *half, "--size", "seq_len=96")
+    assert command(*model).returncode == 0
+    problem = refused(command(*model, "--fusion", "inductor"))
+    assert problem.endswith("was captured at seq_len 128 alone; capture it again with --size seq_len=96")
+
+
+def test_steps_of_one_token_are_not_compiled(command: RunGpusim, tmp_path: Path) -> None:
+    write_script(tmp_path, SCRIPT)
+    problem = refused(command("capture", "script.py", "-o", "captured.yaml", "--mode", "token", "--compile"))
+    assert "token" in problem

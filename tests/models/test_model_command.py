@@ -54,6 +54,16 @@ def test_json_holds_what_the_contract_states(capsys: pytest.CaptureFixture[str])
     assert sum(found["bottlenecks"].values()) == pytest.approx(1)
 
 
+def test_any_size_of_a_model_is_stated_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("bert_base", "--arch", "t4", "--mode", "inference", "--batch", "2", "--format", "json")
+    times = []
+    for named in (("--seq-len", "64"), ("--size", "seq_len=64")):
+        status, out, err = command(capsys, *asked, *named)
+        assert status == 0, err
+        times.append(json.loads(out)["step_ms"])
+    assert times[0] == times[1]
+
+
 def test_training_is_a_word_for_train() -> None:
     modes: tuple[Literal["train", "training"], ...] = ("train", "training")
     policies = [
@@ -303,6 +313,8 @@ def test_the_memory_said_before_a_text_is_generated_is_that_of_its_last_token() 
             ("bert_large", "--arch", "t4", "--container", "pytorch-21.07-py3"),
             "no version of PyTorch is known of 'pytorch-21.07-py3'; the nearest are those of 21.05 and 21.09",
         ),
+        (("bert_large", "--arch", "t4", "--batch", "2", "--size", "batch=2"), "--size batch: is stated by --batch too"),
+        (("bert_large", "--arch", "t4", "--size", "wheels=2"), "has no size 'wheels'"),
         (("bert_large", "--arch", "t4", "--batch", "9" * 30), "size batch: expected a positive integer that 64 bits"),
         (("bert_large", "--arch", "t4", "--batch", "9" * 17), "its result has more elements than 64 bits count"),
         (("bert_large", "--arch", "t4", "--mode", "inference", "--generate", "8"), "attends to later tokens"),

@@ -33,8 +33,13 @@ def _kernel(launches: Launches, call: Call) -> None:
 
 
 def _access(view: TensorView) -> Access:
-    """Access of loops that are ordered as the kernel runs them, the innermost last."""
-    order = tuple(dim for dim in reversed(range(len(view.shape))) if view.shape[dim] != 1)
+    """Access in the order in which elements lie.
+
+    Loops over tensors that lie in different orders run in tiles of two dimensions (torch/_inductor/codegen/triton.py,
+    ``max_tiles``), and reductions along a dimension that lies apart run side by side.
+    """
+    dims = [dim for dim in range(len(view.shape)) if view.shape[dim] != 1]
+    order = tuple(sorted(dims, key=lambda dim: (view.strides[dim] == 0, view.strides[dim], -dim)))
     run = run_of(view.shape, view.strides, order)
     return Access(view.elements, view.dtype, run, view.distinct if view.distinct < view.elements else None)
 

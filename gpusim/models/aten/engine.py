@@ -1,4 +1,4 @@
-"""Recorded calls of inference as an engine such as TensorRT runs them: what the kernel before them computes is left out.
+"""Recorded calls of inference as an engine such as TensorRT runs them, which computes calls in the kernels before them.
 
 Batch norm of a product that nothing else reads becomes part of its weights; its bias and one function of its elements
 become part of its epilogue. Tensors that nothing but a concatenation reads are written to their places in it. A sum of

@@ -49,6 +49,8 @@ class VariantPart(_Part):
     layout: str
     attention: str
     compiled: bool = False
+    fixed: list[str] = []
+    """Further sizes that cannot be chosen for it, such as those that decide how Inductor splits reductions."""
     resident_bytes: Size | None = None
     """Bytes of weights, buffers, inputs, and keys and values of earlier tokens, in a step of one token."""
     storages: dict[int, Size]
@@ -260,6 +262,12 @@ class _AtSizes:
         )
 
     def _trace(self, part: VariantPart) -> Trace:
+        for name in part.fixed:
+            if (size := self._sizes[name]) != (captured := self._model.content.sizes[name]):
+                raise SpecError(
+                    f"{self._model.name}: {part.variant}: was captured at {name} {captured} alone; "
+                    f"capture it again with --size {name}={size}"
+                )
         tensors = [
             TensorView(storage, dtype, self._shape(shape), self._shape(strides))
             for storage, dtype, shape, strides in part.tensors
