@@ -16,7 +16,7 @@ from gpusim.sim.simulate import simulate
 from gpusim.specs.nodes import load_node
 from gpusim.step.decoding import Generation, generation_footprint, predict_generation
 from gpusim.step.group import GpuGroup, Parallel
-from gpusim.step.model import Footprint, ModelResult, model_footprint, predict_model
+from gpusim.step.model import Footprint, ModelResult, StepSummary, model_footprint, predict_model
 from gpusim.step.options import StepOptions
 from gpusim.step.translation import predict_translation, translation_footprint
 from gpusim.system import System
@@ -102,6 +102,24 @@ class ModelWorkload:
         sizes = ", ".join(f"{name} {size}" for name, size in self.sizes.items()) or "sizes of its file"
         where = f", {self.parallel} parallel with {self.gpus} GPUs," if self.gpus > 1 else ""
         return f"{self.model}, {self.policy.mode} in {self.policy.precision}, {sizes}{where}"
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryWorkload:
+    """A step of a model of which only the values of the whole are wanted."""
+
+    step: ModelWorkload
+
+    repeats_launches: ClassVar[bool] = True
+    is_quick: ClassVar[bool] = False
+    flops: ClassVar[float] = 0.0
+    reference_s: ClassVar[float] = REFERENCE_S
+
+    def predict(self, system: System, simulate: Simulate = simulate, *_of_operators: object) -> StepSummary:
+        return self.step.predict(system, simulate).summary
+
+    def __str__(self) -> str:
+        return str(self.step)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,28 @@ class Footprint:
 
 
 @dataclass(frozen=True, slots=True)
+class StepSummary:
+    """What a step of a model comes to as a whole, without its operators: a thousand of them take little memory."""
+
+    timed: Timed
+    throughput: float
+    """Items a second."""
+    memory_gib: float
+    fits: bool
+    clock_mhz: float
+    idle_fraction: float
+    host_fraction: float
+    is_host_bound: bool
+    bottleneck: str
+    unmodelled_fraction: float
+    """Share of the bytes of all calls that are simulated as copies."""
+
+    @property
+    def step_ms(self) -> float:
+        return self.timed.time_us * 1e-3
+
+
+@dataclass(frozen=True, slots=True)
 class ModelResult:
     """The prediction for a model on one GPU, or on several that share the work."""
 
@@ -102,6 +124,22 @@ class ModelResult:
     @property
     def unit(self) -> str:
         return UNITS[self.graph.item]
+
+    @property
+    def summary(self) -> StepSummary:
+        """The values of the whole step."""
+        return StepSummary(
+            self.timed,
+            self.throughput,
+            self.memory_gib,
+            self.fits,
+            self.step.clock_mhz,
+            self.step.idle_fraction,
+            self.step.host_fraction,
+            self.step.is_host_bound,
+            self.step.bottleneck,
+            sum(self.unmodelled.values()),
+        )
 
     @property
     def tensor_active_pct(self) -> float:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import models_table
 import pytest
@@ -14,7 +12,7 @@ import zoo_page
 from gpusim.confidence import Timed
 from gpusim.evidence.end_to_end import StepRow
 from gpusim.report.step_validation_tables import step_validation_tables
-from gpusim.step.model import ModelResult
+from gpusim.step.model import StepSummary
 from gpusim.studies.validation.step_report import STEP_TIMES, EndToEndReport, ScoredStep, memory, scaling_errors
 
 SCALED = [
@@ -40,14 +38,9 @@ def step(
     """A step that is predicted so much above its measured throughput or time."""
     row = StepRow(file, 2, row_id, "t4", 1, "net", "train", "fp32", 8, 100.0, unit)
     predicted = 100.0 * (1 + error)
-    of_step = SimpleNamespace(
-        idle_fraction=0.0, host_fraction=0.0, is_host_bound=False, bottleneck="dram", clock_mhz=1000.0
-    )
-    timed = Timed("T4", 1.0, 0.8, 1.25)
-    result = SimpleNamespace(
-        step_ms=predicted, throughput=predicted, step=of_step, memory_gib=1.0, fits=fits, timed=timed, unmodelled={}
-    )
-    return ScoredStep(row, ((1.0, cast("ModelResult", result)),), larger_fits)
+    timed = Timed("T4", 1e3 * predicted, 0.8e3 * predicted, 1.25e3 * predicted)
+    result = StepSummary(timed, predicted, 1.0, fits, 1000.0, 0.0, 0.0, False, "dram", 0.0)
+    return ScoredStep(row, ((1.0, result),), larger_fits)
 
 
 def test_the_page_leads_with_the_rows_to_which_no_host_was_fitted() -> None:

@@ -433,7 +433,7 @@ def test_a_locked_clock_is_that_of_the_prediction(tmp_path: Path) -> None:
     unknown = small | {"container": "pytorch-21.07-py3"}
     report = validate_steps([_steps(tmp_path, *clocks, unknown)])
     free, locked = report.scored
-    assert locked.parts[0][1].step.clock_mhz <= 705 < free.parts[0][1].step.clock_mhz
+    assert locked.result.clock_mhz <= 705 < free.result.clock_mhz
     assert [reason for _, reason in report.skipped] == [
         "clock_mhz: 9000, and A100-SXM4-80GB runs at 210 to 1410",
         "no version of PyTorch is known of 'pytorch-21.07-py3'; the nearest are those of 21.05 and 21.09",

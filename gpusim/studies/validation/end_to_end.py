@@ -12,7 +12,7 @@ from gpusim.errors import InputError
 from gpusim.evidence.end_to_end import KNOWN_BY, UNPREDICTED, StepRow, read_steps
 from gpusim.evidence.fields import rows_of
 from gpusim.execution.cases import Case
-from gpusim.execution.models import FootprintWorkload, ModelWorkload
+from gpusim.execution.models import FootprintWorkload, ModelWorkload, SummaryWorkload
 from gpusim.execution.service import Service
 from gpusim.execution.sweep import predict_all
 from gpusim.experiment.model_run import ModelRun, Script
@@ -21,7 +21,7 @@ from gpusim.models.policy import LOWERED, Fusion, Layout, default_layout
 from gpusim.progress import Progress, no_progress
 from gpusim.report.step_validation_tables import step_validation_tables
 from gpusim.specs import Spec, load_spec
-from gpusim.step.model import ModelResult
+from gpusim.step.model import StepSummary
 from gpusim.studies.validation.prediction import specs_of
 from gpusim.studies.validation.step_report import STEP_TIMES, EndToEndReport, ScoredStep
 from gpusim.studies.validation.table_kind import Request, TableKind, Validated
@@ -155,7 +155,7 @@ def validate_steps(
     """
     rows = rows_of(paths, read_steps)
     shares: list[tuple[int, float]] = []
-    cases: list[Case[ModelWorkload]] = []
+    cases: list[Case[SummaryWorkload]] = []
     reasons: dict[int, str] = {}
     specs, unknown = specs_of((row.gpu for row in rows), arch_path)
     for index, row in enumerate(rows):
@@ -171,8 +171,8 @@ def validate_steps(
                 continue
             for share, workload in steps:
                 shares.append((index, share))
-                cases.append(Case(system, replace(workload, arch_path=tuple(arch_path))))
-    parts: dict[int, list[tuple[float, ModelResult]]] = {}
+                cases.append(Case(system, SummaryWorkload(replace(workload, arch_path=tuple(arch_path)))))
+    parts: dict[int, list[tuple[float, StepSummary]]] = {}
     for (index, share), outcome in zip(shares, predict_all(cases, service, progress, tolerant=True), strict=True):
         if outcome.result is None:
             reasons[index] = outcome.reason
@@ -190,7 +190,7 @@ def validate_steps(
 
 
 def _larger_batches_fit(
-    rows: Sequence[StepRow], cases: Sequence[Case[ModelWorkload]], indices: Sequence[int], service: Service
+    rows: Sequence[StepRow], cases: Sequence[Case[SummaryWorkload]], indices: Sequence[int], service: Service
 ) -> dict[int, bool]:
     """Whether the batch that ran out of memory fits, by the index of a row that states one.
 
@@ -200,7 +200,7 @@ def _larger_batches_fit(
     """
     stated = [(index, rows[index].failed_batch, case) for index, case in zip(indices, cases, strict=True)]
     larger = [
-        (index, replace(case.workload, sizes={**case.workload.sizes, "batch": batch}), case.system)
+        (index, replace(case.workload.step, sizes={**case.workload.step.sizes, "batch": batch}), case.system)
         for index, batch, case in stated
         if batch
     ]

@@ -14,7 +14,7 @@ from typing import Any
 
 from gpusim.confidence import ratio_of
 from gpusim.evidence.end_to_end import StepRow
-from gpusim.step.model import ModelResult
+from gpusim.step.model import StepSummary
 from gpusim.studies.validation.accuracy import counts, errors, mean_percent, percent, rounded
 from gpusim.version import MODEL_VERSION, __version__
 
@@ -31,13 +31,13 @@ class ScoredStep:
     """One measured step and its prediction, in the unit of the row."""
 
     row: StepRow
-    parts: tuple[tuple[float, ModelResult], ...]
+    parts: tuple[tuple[float, StepSummary], ...]
     """Predictions of its batches by their length, each with its share of the batches."""
     larger_fits: bool | None = None
     """Whether the batch that ran out of memory is predicted to fit; None: the row states none."""
 
     @property
-    def result(self) -> ModelResult:
+    def result(self) -> StepSummary:
         """Prediction of the batches that take most of the time."""
         return max(self.parts, key=lambda part: part[0] * part[1].step_ms)[1]
 
@@ -164,7 +164,7 @@ def family_of(model: str) -> str:
 GROUPS: Mapping[str, Callable[[ScoredStep], str]] = {
     "layout": lambda one: one.row.layout or "",
     "PyTorch": lambda one: one.row.torch or "",
-    "limit": lambda one: "host" if one.result.step.is_host_bound else one.result.step.bottleneck,
+    "limit": lambda one: "host" if one.result.is_host_bound else one.result.bottleneck,
     "family": lambda one: family_of(one.row.model),
 }
 """Properties by which errors are stated."""
@@ -308,15 +308,15 @@ def explained(one: ScoredStep) -> dict[str, Any]:
         "measured": row.value,
         "predicted": rounded(one.predicted),
         "error_pct": percent(one.error_fraction),
-        "idle_pct": percent(result.step.idle_fraction),
-        "clock_mhz": rounded(result.step.clock_mhz),
+        "idle_pct": percent(result.idle_fraction),
+        "clock_mhz": rounded(result.clock_mhz),
         "memory_gib": rounded(result.memory_gib),
         "input_bound": row.input_bound,
         "layout": row.layout,
         "torch": row.torch,
         "family": family_of(row.model),
-        "host_pct": percent(result.step.host_fraction),
-        "bottleneck": result.step.bottleneck,
+        "host_pct": percent(result.host_fraction),
+        "bottleneck": result.bottleneck,
         "fits": result.fits,
-        "unmodelled_pct": percent(sum(result.unmodelled.values())),
+        "unmodelled_pct": percent(result.unmodelled_fraction),
     }
