@@ -40,12 +40,13 @@ ROWS_OF_ampere_ga10x := 200
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow capture-libraries zoo zoo-page replay fuzz calibrate calibrate-libraries check format bench bench-baseline readme figures wheel constraints clean
+.PHONY: help demo test test-slow test-browser capture-libraries zoo zoo-page replay fuzz calibrate calibrate-libraries check format bench bench-baseline readme figures wheel constraints clean
 
 help:
 	@echo "make demo         install, run experiments/a100_vs_v100_gemm.yaml, print the table and the paths of the plots"
 	@echo "make test         install the development tools and the libraries of captures, run the tests (make test-slow: the slow ones;"
 	@echo "                  make capture-libraries: PyTorch, torchvision, timm, transformers, ONNX; make test CAPTURE=: without them)"
+	@echo "make test-browser run the tests of pages in headless Chromium, which it installs on Debian"
 	@echo "make fuzz         10,000 damaged inputs, 1,000 damaged journals, random products; counts by outcome (SEED=n)"
 	@echo "make check        lint, types, import contracts (make format: rewrite the layout)"
 	@echo "make replay       record the replay corpus again, print what moved: that needs a new MODEL_VERSION"
@@ -69,11 +70,21 @@ CAPTURE ?= yes
 # Compiled ahead, or several tests would compile the simulator at once.
 test: $(VENV)/.dev $(if $(CAPTURE),$(VENV)/.capture)
 	$(BIN)/gpusim cache compile
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not browser"
 
 test-slow: $(VENV)/.dev
 	$(BIN)/gpusim cache compile
 	$(PYTEST) -m slow
+
+# Debian's Chromium is installed where there is none; of others GPUSIM_CHROMIUM names the program.
+test-browser: $(VENV)/.browser
+	@command -v "$${GPUSIM_CHROMIUM:-chromium}" > /dev/null || (apt-get update -q && apt-get install -y -q chromium)
+	$(BIN)/gpusim cache compile
+	$(BIN)/python -m pytest -m browser
+
+$(VENV)/.browser: pyproject.toml constraints.txt | $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,browser]"
+	@touch $@
 
 # What models are captured from. Several gigabytes, unless the package index has PyTorch for CPUs, which is enough.
 capture-libraries: $(VENV)/.capture

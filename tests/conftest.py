@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from browser_pages import browser, open_page  # noqa: F401 -- fixtures
 from hypothesis import settings
 
 from gpusim.cli import run_cli

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
@@ -75,6 +76,27 @@ NoCacheOption = Annotated[
 ]
 
 
+def _page_path(path: Path | None) -> Path | None:
+    """A file that a page can be written to, which is said before anything is predicted."""
+    if path is not None:
+        if not path.parent.is_dir():
+            refuse(f"--html {path}: no folder {path.parent}; make it first")
+        if path.is_dir():
+            refuse(f"--html {path}: is a folder; name a file in it")
+        if missing := [name for name in ("jinja2", "vl_convert") if find_spec(name) is None]:
+            refuse(f"--html: pages need {' and '.join(missing)}; install gpusim[html]")
+    return path
+
+
+HtmlOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--html",
+        metavar="FILE",
+        callback=_page_path,
+        help="Write a self-contained page with charts and tables, too.",
+    ),
+]
 AllowOomOption = Annotated[
     bool, typer.Option("--allow-oom", help="Exit with status 0 even where it does not fit into device memory.")
 ]

@@ -17,6 +17,8 @@ from gpusim.cli.model_options import (
 from gpusim.cli.options import SimulationOptions, SpecOptions, changed_options, named
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpusim.studies.workload import GpuVariant, Workload
 
 WORKLOADS = """WORKLOAD is an operator in one word, or a model as 'gpusim model' takes it.
@@ -31,10 +33,37 @@ A model: a name of 'gpusim models list' or a .yaml file, with --mode, --batch, -
 WorkloadArgument = Annotated[
     str, typer.Argument(help="Operator such as gemm:4096x4096x4096:fp16, or a model.", metavar="WORKLOAD")
 ]
+WorkloadsArgument = Annotated[
+    list[str], typer.Argument(help="Operators such as gemm:4096x4096x4096:fp16, or models.", metavar="WORKLOAD...")
+]
 PrecisionOption = Annotated[
     str,
     typer.Option("--precision", metavar="NAME", help="Of a model: fp32, tf32, amp-fp16 …; see 'gpusim model'."),
 ]
+
+
+def workloads_of(
+    texts: Sequence[str],
+    simulation: SimulationOptions,
+    work: WorkOptions,
+    how: FrameworkOptions,
+    sharing: SharingOptions,
+    precision: str,
+) -> dict[str, Workload]:
+    """The workloads that arguments stand for, by their texts; of operators and models each takes the options for it."""
+    from gpusim.workloads.short_form import is_operator
+
+    mixed = len({is_operator(text) for text in texts}) > 1
+    found = {}
+    for text in texts:
+        if mixed and is_operator(text):
+            own = workload_of(text, simulation, WorkOptions(), FrameworkOptions(), SharingOptions(), "")
+        elif mixed:
+            own = workload_of(text, SimulationOptions(), work, how, sharing, precision)
+        else:
+            own = workload_of(text, simulation, work, how, sharing, precision)
+        found[text] = own
+    return found
 
 
 def workload_of(

@@ -54,6 +54,12 @@ class Compared:
     """What surrounds the prediction of an operator: ``validated``, ``interpolated`` or ``extrapolated``."""
     energy_mj: float | None = None
     """Energy of a run [mJ]."""
+    power_w: float | None = None
+    """Average power of the board [W]."""
+    items: int | None = None
+    """Images, sequences or tokens of a step; of an operator None."""
+    item: str = ""
+    """What ``items`` counts: ``img``, ``seq`` or ``tok``."""
     memory_gib: float | None = None
     fits: bool | None = None
     """Into the memory of the board."""
@@ -142,6 +148,9 @@ def _compared(
         time_us_p90=high_us,
         evidence=evidence_of(result),
         energy_mj=_energy_mj(result),
+        power_w=result.counters.power_w if isinstance(result, Result) else result.step.power_w,
+        items=result.items if isinstance(result, ModelResult) else None,
+        item=result.graph.item if isinstance(result, ModelResult) else "",
         memory_gib=result.memory_gib,
         fits=result.fits,
         price=price,

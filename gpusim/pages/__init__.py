@@ -1,0 +1,1 @@
+"""Pages: self-contained HTML files of results, with interactive charts, for people without gpusim."""
