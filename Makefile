@@ -56,7 +56,7 @@ help:
 	@echo "make calibrate-libraries  fit what their libraries share, at the physical values of the specs"
 	@echo "make readme       update the tables of the README and of docs/ (accuracy, model, speed); make calibrate and make bench come first"
 	@echo "make zoo          capture the networks that a table of whole models names (TABLE=steps.csv FOLDER=models)"
-	@echo "make zoo-page     capture those of all tables, predict their rows, and write docs/zoo.md (ZOO=tables, FOLDER=models; two hours)"
+	@echo "make zoo-page     capture those of all tables, predict their rows, and write docs/zoo.md (ZOO=tables, FOLDER=models; three hours)"
 	@echo "make figures      draw the pictures of docs/ again, predict its tables of claims and of the design space, execute its notebook"
 	@echo "make wheel        build the wheel into dist/"
 	@echo "make constraints  pin the newest versions of all dependencies"
@@ -132,14 +132,19 @@ zoo: $(VENV)/.capture
 	$(BIN)/python -m benchmarks.zoo $(TABLE) -o $(FOLDER)
 
 # Tables whose networks are captured, and where their models are.
-ZOO := $(wildcard $(addprefix $(MEASURED)/../zoo/,timm_rtx3090_inference.csv timm_rtx3090_train.csv torchvision_boards.csv))
+ZOO := $(wildcard $(addprefix $(MEASURED)/../zoo/,timm_rtx3090_inference.csv timm_rtx3090_train.csv torchvision_boards.csv paddleclas.csv))
 FOLDER ?= $(VENV)/zoo
+# Folder of its models, by the first word of a table's name.
+MODELS_OF_timm := timm
+MODELS_OF_torchvision := torchvision
+MODELS_OF_paddleclas := paddle-tensorrt
+models_of = $(FOLDER)/$(MODELS_OF_$(firstword $(subst _, ,$(basename $(notdir $(1))))))
 
 zoo-page: $(VENV)/.capture
 	@test -n "$(ZOO)" || { echo "no tables of whole models: make zoo-page ZOO='inference.csv training.csv'" >&2; exit 2; }
 	-$(BIN)/python -m benchmarks.zoo $(ZOO) -o $(FOLDER)
 	mkdir -p results/zoo
-	$(foreach table,$(ZOO),$(BIN)/gpusim validate $(table) --model-path $(FOLDER) --format json \
+	$(foreach table,$(ZOO),$(BIN)/gpusim validate $(table) --model-path $(call models_of,$(table)) --format json \
 		> results/zoo/$(basename $(notdir $(table))).json.new; mv results/zoo/$(basename $(notdir $(table))).json.new \
 		results/zoo/$(basename $(notdir $(table))).json;)
 	$(BIN)/python benchmarks/zoo_page.py $(patsubst %.csv,results/zoo/%.json,$(notdir $(ZOO)))

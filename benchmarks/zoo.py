@@ -2,9 +2,9 @@
 
 python -m benchmarks.zoo TABLE... -o FOLDER [--jobs N] [--only PATTERN]
 
-Writes a file for each network and image size (``NAME-SIZE.yaml.gz``, or ``NAME.yaml.gz`` where the table states no
-size), and skips those that are there. Networks are those of timm or torchvision, as the column ``framework`` says, or
-their equals that ``paddleclas.yaml`` names.
+Writes a file for each network and image size (``FRAMEWORK/NAME-SIZE.yaml.gz``, or ``FRAMEWORK/NAME.yaml.gz`` where the
+table states no size), and skips those that are there. Networks are those of timm or torchvision, as the column
+``framework`` says, or their equals that ``paddleclas.yaml`` names.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _attempt(one: tuple[str, str, int | None, list[Variant], Path]) -> tuple[str
 
 def _left(tables: Sequence[Path], folder: Path, pattern: str) -> Iterator[tuple[*Key, list[Variant], Path]]:
     for (library, name, size), variants in sorted(wanted(tables, pattern).items(), key=str):
-        out = folder / (f"{name}-{size}.yaml.gz" if size else f"{name}.yaml.gz")
+        out = folder / library / (f"{name}-{size}.yaml.gz" if size else f"{name}.yaml.gz")
         if not out.exists():
             yield library, name, size, sorted(variants, key=str), out
 
@@ -132,7 +132,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", default="*", help="pattern of names")
     options = parser.parse_args()
-    options.folder.mkdir(parents=True, exist_ok=True)
+    for library in (*LIBRARIES, PADDLECLAS):
+        (options.folder / library).mkdir(parents=True, exist_ok=True)
     left = list(_left(options.tables, options.folder, options.only))
     failed = 0
     # A pool whose workers start anew: those of concurrent.futures hang then (CPython issue 115634).

@@ -30,9 +30,9 @@ PAGE, PLOT = ROOT / "docs" / "zoo.md", ROOT / "docs" / "zoo.png"
 INTRODUCTION = """\
 # Networks that nobody typed in
 
-Networks of [timm](https://github.com/huggingface/pytorch-image-models) and torchvision, captured as they are
-([capture](models.md#capture)), against throughputs that others measured and published. No constant is fitted to any of
-them, and no host: the specs are those of all other pages.
+Networks of [timm](https://github.com/huggingface/pytorch-image-models), torchvision and PaddleClas (by their equals in
+the other two), captured as they are ([capture](models.md#capture)), against throughputs that others measured and
+published. No constant is fitted to any of them, and no host: the specs are those of all other pages.
 
 ![Predicted against measured throughput](zoo.png)
 """
@@ -46,6 +46,11 @@ networks that matrix multiplications bind come out slower than measured, as they
 COPIED_INPUTS = """\
 torchvision's rows of PyTorch 1.0 have their input on the GPU; in the others the step holds a copy of the input from
 pageable memory, on a host that eight loaders keep busy, which no prediction includes.
+"""
+ENGINES = """\
+PaddleClas's rows are of Paddle Inference with TensorRT, versions up to 8.0, on boards whose form and clocks are not
+stated. The predictions fold layers as an engine does, and run kernels of cuDNN and cuBLAS in place of TensorRT's own,
+without the time of the host and of the copies around the engine.
 """
 THROUGHPUT = "img/s"
 """Unit of the rows that are drawn, and stated by family."""
@@ -86,6 +91,7 @@ def main() -> None:
         *_sentences(reports),
         CONDITIONS,
         *([COPIED_INPUTS] if any(name.startswith("torchvision") for name in reports) else []),
+        *([ENGINES] if any(name.startswith("paddleclas") for name in reports) else []),
         "## By family\n\nRows in images/s, by the first part of their names: both layouts, all versions.",
         "\n".join(_family_lines(_throughputs(reports))),
         "## Farthest off\n\nThe median of each network's rows, by mode and layout.",
