@@ -1,10 +1,11 @@
-"""The store of simulated launches on disk: what it holds, emptied, checked."""
+"""The store of simulated launches on disk: what it holds, emptied, checked; and the machine code beside it."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -50,16 +51,35 @@ def cache_clear(
         bool, typer.Option("--other-models", help="Only outcomes of other model versions.")
     ] = False,
 ) -> None:
-    """Remove outcomes from the store: all of them, or some."""
+    """Remove all that gpusim keeps outside of its package: outcomes of simulations, and machine code of the simulator.
+
+    With an option, some outcomes only. A later command simulates and compiles again what it needs.
+    """
     from gpusim.version import MODEL_VERSION
 
     if older_than is not None and other_models:
         refuse("--older-than and --other-models: give one of them")
-    with _opened(_place()) as database:
+    place = _place()
+    with _opened(place) as database:
         unused_for_s = None if older_than is None else DAY_S * older_than
         versions_but = MODEL_VERSION if other_models else None
         removed = database.remove(unused_for_s=unused_for_s, versions_but=versions_but) if database else 0
-    print(f"gpusim: {removed} outcomes removed", file=sys.stderr)
+        print(f"gpusim: {removed} outcomes removed", file=sys.stderr)
+        some = older_than is not None or other_models
+        if database and not some and not database.delete():
+            print(f"gpusim: {database.path}: another process uses the empty file; clear again later", file=sys.stderr)
+    if not some:
+        _remove_machine_code(place.folder)
+
+
+def _remove_machine_code(store: Path) -> None:
+    """Remove the machine code, and the folder of the store where it is empty."""
+    from gpusim.sim.drivers.code_folder import remove_all
+
+    if remove_all():
+        print("gpusim: machine code removed", file=sys.stderr)
+    with suppress(OSError):  # it holds files
+        store.rmdir()
 
 
 @app.command("verify")

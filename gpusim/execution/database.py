@@ -170,6 +170,21 @@ class Database:
             _ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return removed
 
+    def delete(self) -> bool:
+        """Close the file and remove it, with one that was set aside; False where another process has it open."""
+        try:
+            _ = self._connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._set_journal("truncate")  # refused while another process has a write-ahead log open
+            with self._transaction():  # no other process opens the file before it is gone
+                self.path.unlink()
+        except sqlite3.OperationalError:
+            return False
+        finally:
+            self.close()
+        for name in (NAME + "-journal", SET_ASIDE):
+            self.path.with_name(name).unlink(missing_ok=True)
+        return True
+
     def verify(self) -> tuple[int, int]:
         """Check every entry, and remove the damaged ones; how many were checked and damaged.
 

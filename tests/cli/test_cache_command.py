@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import RunGpusim, complaints, refused
+from conftest import RunGpusim, complaints, environment, refused
 
 from gpusim.execution.database import NAME, SET_ASIDE, Batch, Database
 from gpusim.hardware.machine import Machine
@@ -17,6 +19,14 @@ from gpusim.sim.drivers import choice
 from gpusim.sim.drivers.code_folder import FOLDER_VARIABLE
 from gpusim.units import MIB
 from gpusim.version import MODEL_VERSION
+
+
+@pytest.fixture(autouse=True)
+def machine_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of machine code in the place of the user's."""
+    folder = tmp_path / "code"
+    monkeypatch.setenv(FOLDER_VARIABLE, str(folder))
+    return folder
 
 
 @pytest.fixture
@@ -88,8 +98,65 @@ def test_clear_removes_all_or_what_is_named(
 def test_clear_gives_the_disk_its_room_back(folder: Path, command: RunGpusim) -> None:
     with closing(Database(folder, 16 * MIB)) as database:
         database.write(Batch({number.to_bytes(4): (bytes(1000), 1) for number in range(5000)}))
-    assert command("cache", "clear").returncode == 0
+    assert command("cache", "clear", "--other-models").returncode == 0
     assert (folder / NAME).stat().st_size < MIB / 10
+
+
+def test_clear_removes_machine_code_and_no_file_of_others(folder: Path, machine_code: Path, command: RunGpusim) -> None:
+    (machine_code / "machine-code-0").mkdir(parents=True)
+    (machine_code / "machine-code-0" / "compiled.nbi").touch()
+    other = machine_code / "others.nbi"
+    other.touch()
+    assert command("cache", "clear", "--older-than", "100").stderr == "gpusim: 0 outcomes removed\n"
+    assert (machine_code / "machine-code-0").exists()
+    assert command("cache", "clear").stderr == "gpusim: 4 outcomes removed\ngpusim: machine code removed\n"
+    assert list(machine_code.iterdir()) == [other]
+    assert not folder.exists()
+
+
+def test_a_file_that_another_process_uses_is_emptied_and_stays(folder: Path, command: RunGpusim) -> None:
+    with closing(Database(folder, MIB)) as other:
+        done = command("cache", "clear")
+        assert (done.returncode, done.stderr.splitlines()) == (
+            0,
+            [
+                "gpusim: 4 outcomes removed",
+                f"gpusim: {folder / NAME}: another process uses the empty file; clear again later",
+            ],
+        )
+        other.write(Batch({b"new": (b"value", MODEL_VERSION)}))
+    assert info(command)["entries"] == 1
+    assert command("cache", "clear").stderr == "gpusim: 1 outcomes removed\n"
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("compiles", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_clear_removes_all_that_commands_leave_outside_of_their_folder(tmp_path: Path, *, compiles: bool) -> None:
+    """All but the list of fonts that Matplotlib keeps for every program of the user."""
+    home, work = tmp_path / "home", tmp_path / "work"
+    work.mkdir()
+    variables = {name: value for name, value in environment().items() if name not in ("GPUSIM_CACHE", FOLDER_VARIABLE)}
+    variables |= {"HOME": str(home), "XDG_CACHE_HOME": str(home / "cache")}
+
+    def run(*arguments: str) -> list[str]:
+        words = [sys.executable, "-m", "gpusim", *arguments]
+        done = subprocess.run(words, capture_output=True, text=True, cwd=work, env=variables, check=True)
+        return done.stderr.splitlines()
+
+    def left() -> set[str]:
+        files = (path.relative_to(home) for path in home.rglob("*") if path.is_file())
+        return {path.parts[1] for path in files if "matplotlib" not in path.parts}
+
+    (work / "few.yaml").write_text(EXPERIMENT + "plots: [{kind: time, file: time.png}]\n")
+    run("run", "few.yaml", "-o", "out")
+    if compiles:
+        run("cache", "compile")
+    assert left() == {"gpusim"}
+    assert run("cache", "clear")[1:] == (["gpusim: machine code removed"] if compiles else [])
+    assert left() == set()
+    assert not (home / "cache" / "gpusim").exists()
+    assert run("cache", "clear") == ["gpusim: 0 outcomes removed"]
+    assert {path.name for path in work.iterdir()} == {"few.yaml", "out"}
 
 
 def test_verify_finds_and_removes_what_is_damaged(folder: Path, command: RunGpusim) -> None:

@@ -13,7 +13,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
 
@@ -23,7 +23,8 @@ SEAL = "seal"
 ORIGIN = "origin"
 """File of a folder that says on which computer, with what, and of sources in which place it was made, a line each."""
 LOCK = "compiling.lock"
-_PREFIX = "machine-code-"
+PREFIX = "machine-code-"
+"""Beginning of the names of all folders of machine code, of those too that a killed process left half-made."""
 
 
 def root() -> str:
@@ -38,7 +39,7 @@ def folder() -> str:
     Raises:
         OSError: they cannot be read.
     """
-    return os.path.join(root(), _PREFIX + _digest())
+    return os.path.join(root(), PREFIX + _digest())
 
 
 @cache
@@ -104,7 +105,7 @@ def remove_outdated() -> None:
     """
     for name in os.listdir(root()):
         path = os.path.join(root(), name)
-        if name.startswith(_PREFIX) and path != folder() and _is_outdated(path):
+        if name.startswith(PREFIX) and path != folder() and _is_outdated(path):
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -116,6 +117,26 @@ def _is_outdated(path: str) -> bool:
         return False  # still being written, or damaged
     changed = compiler == _compiler() and place == _place()
     return computer == platform.node() and (changed or not os.path.isdir(place))
+
+
+def remove_all() -> bool:
+    """Remove all machine code, and the folder if it holds nothing else; whether there was any.
+
+    Waits until no other process compiles for this folder.
+    """
+    try:
+        names = [name for name in os.listdir(root()) if name.startswith(PREFIX)]
+    except OSError:
+        names = []
+    if names:
+        with alone():
+            for name in names:
+                shutil.rmtree(os.path.join(root(), name), ignore_errors=True)
+    with suppress(OSError):
+        os.remove(os.path.join(root(), LOCK))
+    with suppress(OSError):  # files of others lie there
+        os.rmdir(root())
+    return bool(names)
 
 
 @contextmanager

@@ -49,7 +49,9 @@ def _loaded(
 def _compiled_into(
     folder: str, functions: Sequence[Callable[..., Any]], signatures: list[tuple[Any, ...]]
 ) -> list[Any]:
-    with tempfile.TemporaryDirectory(dir=code_folder.root(), ignore_cleanup_errors=True) as new:
+    with tempfile.TemporaryDirectory(
+        prefix=code_folder.PREFIX, dir=code_folder.root(), ignore_cleanup_errors=True
+    ) as new:
         with while_compiling():
             code = _kept_in(new, functions, signatures)
         shutil.rmtree(folder, ignore_errors=True)
