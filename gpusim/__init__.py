@@ -1,5 +1,7 @@
 """A GPU performance simulator: predicts the time of an operator on a GPU, and what limits it.
 
+The names in ``__all__`` are public; docs/stability.md says what of them stays the same. All other modules are private.
+
 >>> import gpusim
 >>> result = gpusim.predict("v100-sxm2-16gb", m=16, n=4096, k=4096, dtype="fp16")
 >>> result.bottleneck
@@ -94,4 +96,4 @@ if not TYPE_CHECKING:  # for a type checker the names above are all there are
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return list(__all__)

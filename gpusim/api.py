@@ -26,7 +26,7 @@ DEFAULT_DTYPE = "fp16"
 
 
 class ArgumentError(InputError):
-    """An invalid argument."""
+    """An argument that is unknown, missing or invalid; the text names it and what it may be."""
 
 
 class UnknownArgumentError(ArgumentError, TypeError):
@@ -88,6 +88,7 @@ def load_system(
     (40, 80)
 
     Args:
+        name: Name, alias, nvidia-smi name or spec file.
         overrides: Values of the spec to replace, by key path, as ``--set`` does.
         cuda: CUDA version of the library that selects kernels, such as 12 or "12.4"; None for the newest known.
         arch_path: Folders of additional specs, searched first.
@@ -104,6 +105,13 @@ def load_gpu(name: str | os.PathLike[str], **arguments: Unpack[GpuArguments]) ->
 
     >>> load_gpu("t4").l2.capacity_mib
     4.0
+
+    Args:
+        name: Name, alias, nvidia-smi name or spec file.
+        arguments: ``overrides``, ``cuda`` and ``arch_path``, as :func:`load_system` takes them.
+
+    Raises:
+        SpecError: No such GPU, or a spec that is wrong; the text has file and line.
     """
     return load_system(name, **arguments).gpu
 
@@ -205,6 +213,9 @@ def predict(
         unit: ``cuda`` or ``tensor`` cores only; either if None.
         limits: Whether to find what would help, by further simulations; else the bottleneck is the busiest resource.
         overrides, cuda, arch_path: As :func:`load_system` takes them.
+
+    Returns:
+        Time [us], clock [MHz], rates, bytes and what limits the operator.
 
     Raises:
         SpecError: No such GPU.

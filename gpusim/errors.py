@@ -16,7 +16,10 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class InputError(ValueError):
-    """Input that the user can correct: one line that names the place and the remedy."""
+    """Input that the user can correct: one line that names the place and the remedy.
+
+    Errors of arguments, files and GPUs are subclasses.
+    """
 
 
 class DefectError(RuntimeError):

@@ -29,6 +29,9 @@ class Grid:
     Splits of a tile are launched a whole plane apart, as are the GEMMs of a batch. A plane is walked in stripes of
     ``swizzle_width`` CTAs along x (threadblock swizzle), each of them row by row, or of as many along y, each of them
     column by column.
+
+    Raises:
+        ValueError: An extent is less than 1.
     """
 
     x: int
@@ -71,7 +74,7 @@ class Grid:
 
 
 class Resources(NamedTuple):
-    """What a CTA occupies of an SM."""
+    """What a CTA occupies of an SM: threads, 32-bit registers of each, and shared memory [B]."""
 
     threads: int
     registers: int
@@ -94,7 +97,10 @@ class Runs(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """Data in global memory: how it is divided among the CTAs, and how much of it L2 holds."""
+    """Data in global memory: how it is divided among the CTAs, and how much of it L2 holds.
+
+    Sizes are in bytes, fractions from 0 to 1.
+    """
 
     name: str
     block_bytes: float
@@ -129,7 +135,11 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel launch."""
+    """One kernel launch: a grid of CTAs, the programs of their warps, and the tensors that these name.
+
+    Raises:
+        ValueError: Tensors share a name, a program names none of them, or a role has no warps.
+    """
 
     name: str
     grid: Grid

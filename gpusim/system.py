@@ -15,7 +15,10 @@ from gpusim.library.library import HeuristicBias, Library, SplitKSearch
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """Three records, each with a hash of its content; and what is known of the errors of predictions with them."""
+    """A GPU, the library that selects its kernels and the host that launches them, as ``load_system`` reads them.
+
+    Each of the three has a hash of its content. ``confidence`` is what is known of the errors of predictions with them.
+    """
 
     gpu: Gpu
     library: Library

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 MODEL_VERSION = 145
 """Says which model of the machine computed a figure: results of another one are neither resumed from nor believed.

@@ -363,7 +363,10 @@ class BoardLink(Record):
 
 
 class Gpu(Record):
-    """One board. Every rate is per SM cycle unless its name says otherwise."""
+    """One board. Every rate is per SM cycle unless its name says otherwise; names end in units, fractions are 0 to 1.
+
+    A value that is missing, unknown or out of its range is a ``ValidationError`` of pydantic.
+    """
 
     name: str = Field(description="Name of the board; a file without one is a base that boards extend.")
     aliases: tuple[str, ...] = Field(

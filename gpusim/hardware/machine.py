@@ -96,7 +96,7 @@ class SmLimits(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """SMs that share an L2 cache and DRAM. Rates are per SM cycle."""
+    """SMs that share an L2 cache and DRAM. Rates are per SM cycle, latencies in SM cycles, sizes in bytes."""
 
     sm_count: int
     sub_partitions: int

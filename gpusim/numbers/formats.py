@@ -239,7 +239,11 @@ Sources: IEEE 754; NVIDIA A100 whitepaper V1.0 (TF32, BF16); OCP 8-bit floating 
 
 
 class Dtype(Enum):
-    """A data type of A and B by its name in the measured CSV schema; ``Dtype("bfloat16")`` finds it by other names."""
+    """A data type of A and B by its name in the measured CSV schema; ``Dtype("bfloat16")`` finds it by other names.
+
+    Raises:
+        ValueError: No data type has this name.
+    """
 
     FP64 = "fp64"
     FP32 = "fp32"

@@ -50,10 +50,15 @@ def simulate(
     """Simulate a launch.
 
     Args:
+        machine: As :meth:`gpusim.Machine.of` makes it of a GPU and an SM clock [MHz].
+        launch: Grid, programs of the warps, and tensors.
         detail: ``sampled`` or ``full``.
         recorder: listens to the first SM, and to what an extrapolation does simulate.
         extrapolate: ``sampled`` may jump over what repeats.
         progress: called now and then in ``full`` with the iterations of loops done, of all CTAs, and with their total.
+
+    Returns:
+        Time [SM cycles], stalls by cause [warp cycles] on the SM with the most CTAs, and bytes read from L2 and DRAM.
 
     Raises:
         ValueError: the detail is unknown, a program names what the machine does not have, or warps wait for each other

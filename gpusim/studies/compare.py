@@ -27,7 +27,7 @@ US_OF_HOUR = 3600e6
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A workload on one board."""
+    """A workload on one board, as :func:`gpusim.compare` returns it: times in us, energy in mJ, memory in GiB."""
 
     arch: str
     overrides: Mapping[str, Any] = field(default_factory=dict)
@@ -239,6 +239,9 @@ def compare(
         prices: File of prices (:mod:`gpusim.studies.prices`).
         baseline: GPU that speedups are over; the first of ``archs`` that can run the operator if None.
         arguments: Those of :func:`gpusim.predict`.
+
+    Returns:
+        One record for each of ``archs``: the fastest first, then those that cannot run the operator, with the reason.
 
     Raises:
         InputError: None of the GPUs is known, the baseline is not or cannot run it, or no price can be read.
