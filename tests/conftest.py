@@ -28,27 +28,6 @@ from gpusim.workloads.gemm import Gemm
 
 TESTS = Path(__file__).resolve().parent
 REPOSITORY = TESTS.parent
-PREDICTION_KEYS = (
-    "time_us",
-    "kernel_time_us",
-    "cycles",
-    "clock_mhz",
-    "tflops",
-    "pct_of_peak",
-    "bound_us",
-    "bottleneck",
-    "kernel",
-    "grid",
-    "waves",
-    "occupancy",
-    "dram_bytes",
-    "l2_bytes",
-    "l2_hit_fraction",
-    "stall_cycles",
-    "detail",
-    "arch",
-)
-"""That the JSON of ``gpusim gemm`` and the rows of ``gpusim run`` have at least."""
 MEASURED_VARIABLE = "GPUSIM_MEASURED"
 
 MEASURED_HEADER = (

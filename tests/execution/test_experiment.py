@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import MEASURED_HEADER, PREDICTION_KEYS, REPOSITORY, RunGpusim, WriteExperiment, complaints, refused
+from conftest import MEASURED_HEADER, REPOSITORY, RunGpusim, WriteExperiment, complaints, refused
+from stable_names import result_columns
 
 from gpusim.execution.journal import JOURNAL
 from gpusim.experiment.claims import ClaimsExperiment
@@ -39,7 +40,6 @@ gemms:
   - {label: flat, m: 16, n: [256, 512], k: 128}
 plots: [time]
 """
-CONTRACT = (*PREDICTION_KEYS, "batch", "m", "n", "k", "dtype", "sparsity", "layout")
 
 # Sizes ------------------------------------------------------------------------------------------
 
@@ -299,7 +299,7 @@ def test_a_run_leaves_its_rows_its_manifest_and_its_plots(
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["manifest.json", *names]
     rows = rows_of(tmp_path / "out")
     assert len(rows) == 20
-    assert set(rows[0]) >= set(CONTRACT)
+    assert set(rows[0]) >= result_columns()
     assert sum(json.loads(rows[0]["stall_cycles"]).values()) == int(rows[0]["warp_cycles"])
     assert float(rows[0]["gpu__time_duration.sum"]) == pytest.approx(1e3 * float(rows[0]["kernel_time_us"]))
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
@@ -318,7 +318,7 @@ def test_the_row_of_a_run_is_what_gemm_prints(command: RunGpusim, write: WriteEx
     printed = json.loads(
         command("gemm", "--arch", "t4", *["-m", "256", "-n", "256", "-k", "256", "--format", "json"]).stdout
     )
-    for name in CONTRACT:
+    for name in result_columns():
         value = printed[name]
         assert row[name] == (json.dumps(value) if isinstance(value, list | dict) else str(value)), name
 

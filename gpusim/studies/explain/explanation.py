@@ -199,6 +199,9 @@ def explain(
         jobs: Worker processes.
         arguments: Those of :func:`gpusim.predict`.
 
+    Returns:
+        Parts of the time [us] that add up to it, sensitivities to each resource, and changes that save time.
+
     Raises:
         SpecError: No such GPU.
         ArgumentError: An argument is unknown, missing or invalid.
