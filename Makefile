@@ -40,7 +40,7 @@ ROWS_OF_ampere_ga10x := 200
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-browser capture-libraries zoo zoo-page replay fuzz calibrate calibrate-libraries check format bench bench-baseline readme figures wheel constraints clean
+.PHONY: help demo test test-slow test-browser capture-libraries zoo zoo-page replay fuzz calibrate calibrate-libraries check format bench bench-baseline readme figures dist dist-check constraints clean
 
 help:
 	@echo "make demo         install, run experiments/a100_vs_v100_gemm.yaml, print the table and the paths of the plots"
@@ -58,7 +58,9 @@ help:
 	@echo "make zoo          capture the networks that a table of whole models names (TABLE=steps.csv FOLDER=models)"
 	@echo "make zoo-page     capture those of all tables, predict their rows, and write docs/zoo.md (ZOO=tables, FOLDER=models; three hours)"
 	@echo "make figures      draw the pictures of docs/ again, predict its tables of claims and of the design space, execute its notebook"
-	@echo "make wheel        build the wheel into dist/"
+	@echo "make dist         check what wheel and sdist hold, build both into dist/"
+	@echo "make dist-check   install both into empty environments, run the demo and one of each command (PYTHONS='python3.11 python3.14':"
+	@echo "                  of these the ones that are there; needs the package index)"
 	@echo "make constraints  pin the newest versions of all dependencies"
 
 demo: $(VENV)/.runtime
@@ -180,8 +182,16 @@ calibrate-%: $(VENV)/.runtime $(RECORDED)
 		--format json > experiments/calibration/$*.json.new
 	mv experiments/calibration/$*.json.new experiments/calibration/$*.json
 
-wheel: $(VENV)/.dev
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+dist: $(VENV)/.dev
+	$(BIN)/python -m pytest -q tests/release/test_distributions.py
+	rm -rf dist
+	$(BIN)/python -m hatchling build --directory dist
+
+# Pythons to install for; one that is not on this machine is named and skipped.
+PYTHONS ?= python3.11 python3.12 python3.13 python3.14
+
+dist-check: dist
+	$(BIN)/python tests/release/installed.py dist $(addprefix --python ,$(PYTHONS))
 
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -16,7 +16,7 @@ from gpusim.host.host import Host
 from gpusim.library.library import Library
 
 PAGES = (
-    REPOSITORY / "README.md",
+    *sorted(REPOSITORY.glob("*.md")),
     *sorted((REPOSITORY / "docs").glob("*.md")),
     *(REPOSITORY / "experiments").rglob("*.md"),
 )
