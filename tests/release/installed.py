@@ -2,9 +2,9 @@
 
     python tests/release/installed.py dist/ --python python3.11 --python python3.12
 
-The wheel is installed for each Python that is there, the sdist for the first of them; pip takes the dependencies from the
-index it is configured for. A Python that is not there is named and skipped. Exit status 1: something failed, or there was
-no Python.
+The wheel is installed for each Python that is there, the sdist for the first of them; pip takes the dependencies from
+the index it is configured for. A Python that is not there is named and skipped. Exit status 1: something failed, or
+there was no Python.
 """
 
 from __future__ import annotations

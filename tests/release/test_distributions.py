@@ -62,7 +62,8 @@ def test_the_sdist_holds_the_source_and_makes_the_same_wheel(distributions: tupl
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path, filter="data")
     source = tmp_path / f"gpusim-{__version__}"
-    tracked = subprocess.run(["git", "ls-files"], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    listing = ["git", "ls-files"]
+    tracked = subprocess.run(listing, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     if tracked.returncode == 0:  # a checkout
         expected = {name for name in tracked.stdout.splitlines() if name.partition("/")[0] not in NOT_RELEASED}
         held = {path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()}
