@@ -376,35 +376,6 @@ def test_a_documented_command_works(command: RunGpusim, tmp_path: Path, line: st
     assert done.stdout or ": wrote " in done.stderr
 
 
-# The wheel --------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_an_installed_wheel_finds_its_specs_and_experiments(tmp_path: Path) -> None:
-    pip = [sys.executable, "-m", "pip", "--quiet", "--no-input"]
-    offline = ["--no-deps", "--no-build-isolation", "--no-index"]
-    wheels, site, empty = tmp_path / "wheels", tmp_path / "site", tmp_path / "empty"
-    empty.mkdir()
-    subprocess.run([*pip, "wheel", *offline, "--wheel-dir", wheels, str(REPOSITORY)], check=True, cwd=empty)
-    (wheel,) = wheels.glob("gpusim-*.whl")
-    subprocess.run([*pip, "install", "--no-deps", "--no-index", "--target", site, str(wheel)], check=True, cwd=empty)
-    installed = {**environment(), "PYTHONPATH": str(site)}
-
-    def run(*arguments: str) -> str:
-        command = [sys.executable, "-m", "gpusim", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=empty, env=installed).stdout
-
-    where = "import gpusim; print(gpusim.__file__)"
-    found = subprocess.run(
-        [sys.executable, "-c", where], capture_output=True, text=True, check=True, cwd=empty, env=installed
-    )
-    assert Path(found.stdout.strip()).is_relative_to(site)
-    assert "A100-SXM4-40GB" in run("archs", "list")
-    assert "336,226,108" in run("models", "show", "bert_large")
-    assert "V100-SXM2-16GB" in run("run", "a100_vs_v100_gemm")
-    assert (empty / "results" / "a100_vs_v100_gemm" / "speedup.png").is_file()
-
-
 def test_a_2_4_product_says_what_it_executes(command: RunGpusim) -> None:
     arguments = "gemm --arch A100-SXM4-80GB -m 1024 -n 1024 -k 1024 --dtype int8 --sparsity 2:4"
     shown = command(*arguments.split()).stdout

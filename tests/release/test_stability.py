@@ -19,13 +19,14 @@ from typer.main import get_command
 import gpusim
 from gpusim.cli import app
 
+PROGRAM: Any = get_command(app)
 SLOW = ("calibrate",)
 KINDS = {"number": (int, float, type(None)), "text": (str, type(None)), "other": (dict, list, bool, type(None))}
 
 
-def commands(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+def commands(group: Any = PROGRAM, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
     """Each command of the program by its words."""
-    for name, command in (group or get_command(app)).commands.items():
+    for name, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from commands(command, (*path, name))
         else:
