@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import stable_names
-from conftest import RunGpusim
+from conftest import RunGpusim, golden_rows
 from examples import COMMANDS, write_files
 from typer.main import get_command
 
@@ -80,6 +80,19 @@ def test_a_public_name_has_a_docstring_of_its_own(name: str) -> None:
         parameters = inspect.signature(public).parameters.values()
         named = [one.name for one in parameters if one.kind is not inspect.Parameter.VAR_KEYWORD]
         assert [one for one in named if not re.search(rf"\b{one}\b", arguments)] == []
+
+
+# Command line -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", golden_rows("options.csv"), ids=lambda row: row["command"])
+def test_a_command_keeps_its_arguments_and_options(row: dict[str, str]) -> None:
+    parameters = dict(commands())[row["command"]].params
+    options = {word for one in parameters for word in (*one.opts, *one.secondary_opts)}
+    arguments = [one for one in parameters if one.param_type_name == "argument"]
+    kept = row["options"].split()
+    assert [one for one in kept if one.startswith("-") and one not in options] == []
+    assert len([one for one in kept if not one.startswith("-")]) == len(arguments)
 
 
 # JSON -------------------------------------------------------------------------------------------
