@@ -51,7 +51,7 @@ def cache_clear(
         bool, typer.Option("--other-models", help="Only outcomes of other model versions.")
     ] = False,
 ) -> None:
-    """Remove all that gpusim keeps outside of its package: outcomes of simulations, and machine code of the simulator.
+    """Remove all that gpusim keeps outside of its package: outcomes, machine code, and the script of pages.
 
     With an option, some outcomes only. A later command simulates and compiles again what it needs.
     """
@@ -69,15 +69,18 @@ def cache_clear(
         if database and not some and not database.delete():
             print(f"gpusim: {database.path}: another process uses the empty file; clear again later", file=sys.stderr)
     if not some:
-        _remove_machine_code(place.folder)
+        _remove_others(place.folder)
 
 
-def _remove_machine_code(store: Path) -> None:
-    """Remove the machine code, and the folder of the store where it is empty."""
+def _remove_others(store: Path) -> None:
+    """Remove machine code and the script of pages, and the folder of the store where it is empty."""
+    from gpusim.pages.vega import remove_scripts
     from gpusim.sim.drivers.code_folder import remove_all
 
     if remove_all():
         print("gpusim: machine code removed", file=sys.stderr)
+    if remove_scripts(store):
+        print("gpusim: script of pages removed", file=sys.stderr)
     with suppress(OSError):  # it holds files
         store.rmdir()
 

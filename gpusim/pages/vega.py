@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from importlib.metadata import version
+from pathlib import Path
 
 from gpusim.execution.store import place_named
 from gpusim.files.outputs import replacing
@@ -11,6 +12,7 @@ from gpusim.files.outputs import replacing
 VEGA_LITE = "6.4"
 """Version of Vega-Lite whose language the charts are written in."""
 
+_PREFIX = "vega-"
 _EXPORTED = "window.vegaEmbed = vegaEmbed;"
 
 
@@ -21,7 +23,7 @@ def script() -> str:
     place = place_named()
     if place is None:
         return str(vl_convert.javascript_bundle(_EXPORTED, VEGA_LITE))
-    path = place.folder / f"vega-{version('vl-convert-python')}.js"
+    path = place.folder / f"{_PREFIX}{version('vl-convert-python')}.js"
     with suppress(OSError):
         return path.read_text(encoding="utf-8")
     text = str(vl_convert.javascript_bundle(_EXPORTED, VEGA_LITE))
@@ -30,3 +32,11 @@ def script() -> str:
         with replacing(path) as whole:
             whole.write_text(text, encoding="utf-8")
     return text
+
+
+def remove_scripts(folder: Path) -> bool:
+    """Remove the scripts that are kept in the folder of the store; whether there was any."""
+    found = list(folder.glob(f"{_PREFIX}*.js"))
+    for path in found:
+        path.unlink(missing_ok=True)
+    return bool(found)
