@@ -69,8 +69,9 @@ def waterfall(rows: Rows, label: str, title: str, **others: Any) -> Spec:
     y = field(label, "", "nominal", sort=None, axis={"ticks": False, "labelPadding": 6})
     encoding = {"y": y, "x": field("start", title), "x2": {"field": "end"}, **others}
     text = {
+        "transform": [{"calculate": "max(datum.start, datum.end)", "as": "right"}],
         "mark": {"type": "text", "align": "left", "dx": 4, "style": "ink"},
-        "encoding": {"y": y, "x": field("end", title), "text": {"field": "text"}},
+        "encoding": {"y": y, "x": field("right", title), "text": {"field": "text"}},
     }
     return spec_of(rows, height=BAR_PX * len(rows), layer=[{"mark": {"type": "bar"}, "encoding": encoding}, text])
 

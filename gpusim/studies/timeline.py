@@ -38,17 +38,30 @@ def record_timeline(
         InputError: ``bound`` simulates nothing, or the file cannot be written.
         UnsupportedError: The GPU cannot run the case.
     """
-    if case.workload.options.detail == "bound":
-        raise InputError("detail: 'bound' simulates nothing; a timeline needs 'sampled' or 'full'")
     if out.exists() and not out.is_file():
         raise InputError(f"{out}: is a folder or a device; name a file")
     if not out.parent.is_dir():
         raise InputError(f"{out}: no folder {out.parent}")
-    recorder = Recorder(limit)
-    with naming(case):
-        result = predict(case.system, case.workload.operator, case.workload.options, recorder, progress)
+    result, recorder = recorded(case, limit, progress)
     try:
         write_timeline(out, result, recorder)
     except OSError as error:
         raise InputError(f"{out}: {error.strerror or error}; choose another path") from None
     return RecordedRun(result, recorder.kept, recorder.dropped, recorder.skipped_cycles)
+
+
+def recorded(case: OperatorCase, limit: int, progress: Progress = no_progress) -> tuple[Result, Recorder]:
+    """Predict a case and record one SM.
+
+    Args:
+        limit: most events that are kept.
+
+    Raises:
+        InputError: ``bound`` simulates nothing.
+        UnsupportedError: The GPU cannot run the case.
+    """
+    if case.workload.options.detail == "bound":
+        raise InputError("detail: 'bound' simulates nothing; a timeline needs 'sampled' or 'full'")
+    recorder = Recorder(limit)
+    with naming(case):
+        return predict(case.system, case.workload.operator, case.workload.options, recorder, progress), recorder

@@ -42,26 +42,30 @@ def context_bytes(version: str) -> float:
     return _CONTEXTS_GIB[known] * GIB
 
 
-def peak_bytes(trace: Trace, resident_bytes: float, capacity_bytes: float) -> float:
-    """Most bytes of segments that hold a block in use, while steps follow each other [B].
+def used_bytes(trace: Trace, resident_bytes: float, capacity_bytes: float) -> list[list[float]]:
+    """Bytes of segments that hold a block in use, of each step that is followed while each call runs [B].
 
     Args:
         resident_bytes: what is there all along, and no call of the trace makes.
         capacity_bytes: when segments hold so many bytes with what is resident, those without a block are given back.
     """
     allocator = _Allocator(capacity_bytes - resident_bytes)
+    found: list[list[float]] = []
     for _ in range(PASSES):
+        used: list[float] = []
         live: dict[int, _Block] = {}
         seen: set[int] = set()
         for call, freed in zip(trace.calls, trace.freed, strict=True):
             for storage in _made(call, seen):
                 live[storage] = allocator.take(trace.storage_bytes.get(storage, 0))
+            used.append(resident_bytes + allocator.used_bytes)
             for storage in freed:
                 if storage in live:
                     allocator.give(live.pop(storage))
         for block in live.values():
             allocator.give(block)
-    return resident_bytes + allocator.peak_bytes
+        found.append(used)
+    return found
 
 
 def _made(call: Call, seen: set[int]) -> Iterator[int]:
@@ -101,7 +105,6 @@ class _Allocator:
     """Bytes of all segments."""
     used_bytes: int = 0
     """Bytes of segments with a block in use."""
-    peak_bytes: int = 0
     _free: dict[bool, _Free] = field(default_factory=lambda: {True: [], False: []})
     """Free blocks of small and of large segments."""
     _count: int = 0
@@ -123,7 +126,6 @@ class _Allocator:
             self._keep(rest, small=small)
         if not block.segment.used:
             self.used_bytes += block.segment.size_bytes
-            self.peak_bytes = max(self.peak_bytes, self.used_bytes)
         block.segment.used += 1
         return block
 

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import accumulate
 
 from gpusim.models.task import Task
 
 
 def memory_bytes(tasks: Sequence[Task]) -> float:
-    """Largest sum of the tensors that are live at once [B].
+    """Largest sum of the tensors that are live at once [B]."""
+    return max(live_bytes(tasks), default=0.0)
+
+
+def live_bytes(tasks: Sequence[Task]) -> list[float]:
+    """Sum of the tensors that are live while each task runs [B].
 
     A tensor that is read before it is written (weights, inputs, the state of an optimizer) is there all along. Not
     counted: the context of the driver, workspaces of libraries, gaps that an allocator leaves.
@@ -31,11 +37,7 @@ def memory_bytes(tasks: Sequence[Task]) -> float:
     for name, size_bytes in size.items():
         change[first[name]] += size_bytes
         change[last[name] + 1] -= size_bytes
-    live = peak = 0.0
-    for at in sorted(change):
-        live += change[at]
-        peak = max(peak, live)
-    return peak
+    return list(accumulate(change[at] for at in range(len(tasks))))
 
 
 def moved_bytes(tasks: Sequence[Task], passes: int = 1) -> float:

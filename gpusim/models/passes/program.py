@@ -7,7 +7,7 @@ from gpusim.models.arithmetic import Arithmetic
 from gpusim.models.aten.call import DTYPES, Trace
 from gpusim.models.aten.engine import as_engine
 from gpusim.models.aten.launches import launched
-from gpusim.models.aten.memory import context_bytes, peak_bytes
+from gpusim.models.aten.memory import context_bytes, used_bytes
 from gpusim.models.aten.program import Program
 from gpusim.models.passes import gradients, optimizer
 from gpusim.models.passes.fusion import fused
@@ -69,8 +69,8 @@ def _take_gradients(tape: Tape, program: Program, trace: Trace) -> None:
             tape.kept(weight, Value(-weight.number, gradient.tensor.name, gradient.shape, gradient.dtype))
 
 
-def program_memory_bytes(program: Program, policy: Policy, capacity_bytes: float) -> float:
-    """Device memory that a process needs for a step [B].
+def program_used_bytes(program: Program, policy: Policy, capacity_bytes: float) -> list[list[float]]:
+    """Device memory that a process needs while each call runs, of steps that follow each other [B].
 
     The context of the driver, storages as they are made and freed, and the state of the optimizer.
 
@@ -84,4 +84,4 @@ def program_memory_bytes(program: Program, policy: Policy, capacity_bytes: float
         resident += trained * optimizer.state_bytes_per_parameter(program.optimizer)
         if gradients.keeps_gradients(policy):
             resident += sum(one.size_bytes for one in trace.gradients.values())
-    return peak_bytes(trace, resident, capacity_bytes)
+    return used_bytes(trace, resident, capacity_bytes)

@@ -12,9 +12,9 @@ from gpusim.models.graph import Graph, Node
 from gpusim.models.layers.gathers import Embedding
 from gpusim.models.passes import gradients, optimizer
 from gpusim.models.passes.folding import folded
-from gpusim.models.passes.footprint import memory_bytes
+from gpusim.models.passes.footprint import live_bytes
 from gpusim.models.passes.fusion import fused
-from gpusim.models.passes.program import program_memory_bytes, program_tasks
+from gpusim.models.passes.program import program_tasks, program_used_bytes
 from gpusim.models.policy import Policy, PolicyError
 from gpusim.models.tape import Tape
 from gpusim.models.task import Task
@@ -56,9 +56,17 @@ def needed_bytes(graph: Graph | Program, policy: Policy, gpu: Gpu, tasks: Sequen
     Args:
         tasks: of the step.
     """
+    return max((size for step in used_bytes(graph, policy, gpu, tasks) for size in step), default=0.0)
+
+
+def used_bytes(graph: Graph | Program, policy: Policy, gpu: Gpu, tasks: Sequence[Task]) -> list[list[float]]:
+    """Device memory while each task runs, of a captured model while each of its calls does [B].
+
+    Of each step that is followed: a captured model's later ones find the segments that the first left.
+    """
     if isinstance(graph, Program):
-        return program_memory_bytes(graph, policy, gpu.dram.capacity_gb * GIB)
-    return memory_bytes(tasks)
+        return program_used_bytes(graph, policy, gpu.dram.capacity_gb * GIB)
+    return [live_bytes(tasks)]
 
 
 def _inputs(tape: Tape, graph: Graph) -> dict[str, Value]:

@@ -26,11 +26,55 @@
       if (spec.width !== undefined) spec.width = width;
       const found = await vegaEmbed(place, spec, { renderer: "svg", actions: false, logLevel: 1, config: config(printing) });
       views[chart.name || id] = found.view;
+      addZoom(place, chart.name || id, found.vgSpec);
       const svg = place.querySelector("svg");
       if (svg) { svg.setAttribute("role", "img"); svg.setAttribute("aria-label", place.dataset.description); }
     }));
     document.documentElement.dataset.drawn = "yes";
     document.dispatchEvent(new Event("drawn"));
+  };
+
+  // Zoom by buttons, which the keyboard reaches: as the wheel and dragging do it ----------------------
+
+  const BUTTONS = [["zoom in", "+", 0.5, 0], ["zoom out", "−", 2, 0], ["to the left", "←", 1, -0.5], ["to the right", "→", 1, 0.5]];
+
+  const addZoom = (place, name, vega) => {
+    const axes = (vega.scales || []).filter((one) => /^zoom\["/.test(one.domainRaw?.signal || "")).map((one) => (
+      { scale: one.name, log: one.type === "log", signal: `zoom_${one.domainRaw.signal.slice(6, -2)}` }));
+    if (!axes.length || place.previousElementSibling?.classList.contains("zoom")) return;
+    const bar = document.createElement("p");
+    bar.className = "zoom";
+    const shown = document.createElement("span");
+    shown.setAttribute("role", "status");
+    const tell = () => {
+      const [low, high] = views[name].scale(axes[0].scale).domain();
+      const text = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
+      shown.textContent = `${text.format(low)} to ${text.format(high)}`;
+    };
+    const set = async (change) => {
+      axes.forEach((axis, at) => views[name].signal(axis.signal, change(axis, at)));
+      await views[name].runAsync();
+      tell();
+    };
+    for (const [label, text, factor, by] of BUTTONS) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = text;
+      button.setAttribute("aria-label", label);
+      button.addEventListener("click", () => set((axis, at) => {
+        const to = axis.log ? Math.log : Number, from = axis.log ? Math.exp : Number;
+        const [low, high] = views[name].scale(axis.scale).domain().map(to);
+        const half = (high - low) / 2, middle = low + half + (at ? 0 : by * (high - low));
+        return [from(middle - half * factor), from(middle + half * factor)];
+      }));
+      bar.append(button);
+    }
+    const whole = document.createElement("button");
+    whole.type = "button";
+    whole.textContent = "whole";
+    whole.addEventListener("click", () => set(() => null));
+    bar.append(whole, shown);
+    place.before(bar);
   };
 
   // Tables -----------------------------------------------------------------------------------------

@@ -72,6 +72,8 @@ MEANINGS: Mapping[str, str] = {
     "communication": "GPUs exchange data while none computes",
 }
 """Meaning of a part."""
+WORK = ("tensor_cores", "cuda_cores", "shared_memory", "l2_port", "l2", "dram", "issue")
+"""Parts in which a resource works."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +106,13 @@ def meaning_of(name: str) -> str:
 def _of_operator(result: Result) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, share in result.utilization.time_shares.items():
-        for part, fraction in (_waits(result) if name == "latency" else {_named(name, result): 1.0}).items():
+        for part, fraction in (_waits(result) if name == "latency" else {named(name, result): 1.0}).items():
             found[part] = found.get(part, 0.0) + fraction * share * result.kernel_time_us
     found["launch_gap"] = result.time_us - result.kernel_time_us
     return found
 
 
-def _named(name: str, result: Result) -> str:
+def named(name: str, result: Result) -> str:
     """A share of the kernel time as a part is called."""
     if name == "arithmetic":
         return "tensor_cores" if result.launch.unit == "tensor" else "cuda_cores"
@@ -139,7 +141,7 @@ def _of_step(result: ModelResult) -> dict[str, float]:
     for one in step.computed:
         kind = _kind_of(one.task.operator)
         for name, share in one.result.utilization.time_shares.items():
-            part = f"{kind}: {_named(name, one.result)}"
+            part = f"{kind}: {named(name, one.result)}"
             found[part] = found.get(part, 0.0) + share * one.total_us
     found["communication"] = step.exposed_us + step.run.slowed_us
     idle_us = step.step_us - sum(found.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpusim.models.aten.call import Call, TensorView, Trace
-from gpusim.models.aten.memory import context_bytes, peak_bytes
+from gpusim.models.aten.memory import context_bytes, used_bytes
 from gpusim.units import GIB, MIB
 
 ROOM = 1e12
@@ -22,6 +22,11 @@ def trace(*steps: tuple[tuple[int, ...], int, int, tuple[int, ...]]) -> Trace:
         found.storage_bytes.setdefault(made, size_bytes)
         found.freed.append(freed)
     return found
+
+
+def peak_bytes(of: Trace, resident_bytes: float, capacity_bytes: float) -> float:
+    """Most bytes of all calls of all steps."""
+    return max(size for step in used_bytes(of, resident_bytes, capacity_bytes) for size in step)
 
 
 def test_small_tensors_share_segments_of_two_mebibytes() -> None:
@@ -60,3 +65,9 @@ def test_what_is_resident_and_inputs_that_no_call_makes_count_once() -> None:
 
 def test_the_context_holds_all_kernels_before_cuda_loads_them_lazily() -> None:
     assert context_bytes("1.12.1") == 1.45 * GIB > context_bytes("1.13") == context_bytes("2.4")
+
+
+def test_each_call_has_the_bytes_that_are_used_while_it_runs() -> None:
+    chain = trace(((), 1, 64 * MIB, ()), ((1,), 2, 64 * MIB, (1,)), ((2,), 3, 32 * MIB, ()))
+    _, second = used_bytes(chain, 10 * MIB, ROOM)
+    assert second == [74 * MIB, 138 * MIB, 138 * MIB]  # the third takes a part of the first one's segment
