@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,6 +30,7 @@ from gpusim.cli.options import (
     AllowOomOption,
     ArchPathOption,
     ArchsOption,
+    HtmlOption,
     JobsOption,
     NoCacheOption,
     RowsFormatOption,
@@ -63,13 +64,15 @@ def model(
     jobs: JobsOption = None,
     no_cache: NoCacheOption = False,
     arch_path: ArchPathOption = None,
+    html: HtmlOption = None,
     output: RowsFormatOption = "table",
 ) -> None:
     """Predict a step of a whole model.
 
     Forward and backward pass and update, or inference: time, throughput, memory, and what limits it.
 
-    Several GPUs or precisions give a comparison table, and in JSON a list.
+    Several GPUs or precisions give a comparison table, and in JSON a list. --html writes a page with layers, operators,
+    kernels, host and GPU over time, and memory over the step; of several cases side by side.
 
     Exit status 1: a step does not fit into device memory. A line on standard error says so before the prediction,
     with the memory that each GPU needs and has.
@@ -107,6 +110,9 @@ def model(
         with progress_bar("model") as progress:
             generations = [one.or_raise() for one in predict_all(texts, service, progress)]
         _emit(output, generations, lambda: [generation_table(generations)])
+        if html is not None:
+            shown = [pair for one in generations for pair in (("prompt", one.prompt), ("a token", one.tokens[1]))]
+            _write_page(shown, folders, replaced, html)
         _refuse_out_of_memory([one.tokens[-1] for one in generations], allowed=allow_oom)
         return
     _report_footprints([(case.workload, case.workload.footprint(case.system)) for case in cases])
@@ -115,6 +121,8 @@ def model(
     if timeline is not None:
         _write_timeline(timeline, results[0])
     _emit(output, results, lambda: model_tables(results))
+    if html is not None:
+        _write_page([("", one) for one in results], folders, replaced, html)
     _refuse_out_of_memory(results, allowed=allow_oom)
 
 
@@ -143,6 +151,19 @@ def _write_timeline(path: Path, result: ModelResult) -> None:
     with refusing_file_errors(path):
         write_step_timeline(path, result)
     report_written(path, "open it at ui.perfetto.dev")
+
+
+def _write_page(
+    results: Sequence[tuple[str, ModelResult]], folders: tuple[Path, ...], replaced: Mapping[str, Any], path: Path
+) -> None:
+    from gpusim.pages.page import write_page
+    from gpusim.pages.step import model_page
+    from gpusim.specs import load_spec, with_overrides
+
+    names = dict.fromkeys(one.step.arch for _, one in results)
+    specs = {name: with_overrides(load_spec(name, folders), replaced) for name in names}
+    write_page(model_page(results, specs, sys.argv[1:]), path)
+    report_written(path)
 
 
 def _refuse_out_of_memory(results: Sequence[ModelResult], *, allowed: bool) -> None:

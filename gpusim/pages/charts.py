@@ -70,7 +70,7 @@ def waterfall(rows: Rows, label: str, title: str, **others: Any) -> Spec:
     encoding = {"y": y, "x": field("start", title), "x2": {"field": "end"}, **others}
     text = {
         "transform": [{"calculate": "max(datum.start, datum.end)", "as": "right"}],
-        "mark": {"type": "text", "align": "left", "dx": 4, "style": "ink"},
+        "mark": {"type": "text", "align": "left", "dx": 4},
         "encoding": {"y": y, "x": field("right", title), "text": {"field": "text"}},
     }
     return spec_of(rows, height=BAR_PX * len(rows), layer=[{"mark": {"type": "bar"}, "encoding": encoding}, text])

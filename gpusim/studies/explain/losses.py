@@ -4,7 +4,9 @@ The peak of an operator that multiplies is the rate that the vendor states for i
 DRAM bandwidth, with every operand and result moved once. What follows is in this order, and may be negative:
 
 * ``clock``: the SM clock is another than the one that the peak is stated for;
-* ``padding``: tiles that reach over the edge, instructions beside the multiply-adds, products that an algorithm spares;
+* ``padding``: multiply-adds of tiles that reach over the edge;
+* ``pipe``: what else keeps the arithmetic pipe busy, such as instructions beside the multiply-adds or an issue rate
+  below the stated one, less the products that an algorithm such as Winograd's spares;
 * a resource: the busiest one of the GPU works longer than the arithmetic, or than the peak bandwidth would take;
 * SMs without work, latency, the start of kernels, gaps: the parts of the time that are no work
   (:mod:`gpusim.studies.explain.parts`).
@@ -28,7 +30,8 @@ PEAK = "peak"
 BEFORE: Mapping[str, str] = {
     PEAK: "multiply-adds at the peak rate; without any, operands and results once at the peak DRAM bandwidth",
     "clock": "the SM clock is another than the one that the peak is stated for",
-    "padding": "padded tiles and further instructions, less what an algorithm such as Winograd's spares",
+    "padding": "tiles reach over the edge of the result",
+    "pipe": "other instructions of the pipe, or a rate below the peak; less what an algorithm such as Winograd's spares",
 }
 """Meaning of what is no part of the time on its own."""
 
@@ -90,6 +93,11 @@ def _work(result: Result, gpu: Gpu) -> dict[str, float]:
     peak_us = timing.pct_of_peak / 100 * whole_us
     at_clock_us = peak_us * timing.peak_clock_mhz / timing.clock_mhz
     arithmetic_us = used.gpu_busy_fractions["arithmetic"] * work_us
-    found = {PEAK: peak_us, "clock": at_clock_us - peak_us, "padding": arithmetic_us - at_clock_us}
+    padded_us = at_clock_us / result.launch.useful_fraction
+    found = {
+        PEAK: peak_us,
+        "clock": at_clock_us - peak_us,
+        "padding": padded_us - at_clock_us,
+        "pipe": arithmetic_us - padded_us,
+    }
     return found if busiest == "arithmetic" else {**found, busiest: needed_us - arithmetic_us}
-

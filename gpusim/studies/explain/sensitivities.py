@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from gpusim.confidence import variant_interval
 from gpusim.execution.cases import CaseResult
 from gpusim.execution.models import ModelWorkload
+from gpusim.files.yamlfile import SpecError
 from gpusim.specs.load import Spec
 from gpusim.specs.overrides import is_number, number_like, values_of
 from gpusim.studies.workload import GpuVariant, Predicted, Workload, total_us
@@ -90,14 +92,17 @@ class Sensitivity:
 
 
 def improvements(workload: Workload, board: GpuVariant) -> list[Improvement]:
-    """The boards to predict a workload on."""
+    """The boards to predict a workload on; without values that a spec cannot state, which are as good as unlimited."""
     spec = board.spec
-    return [
-        Improvement(resource.name, factor, board.with_values(overrides))
-        for resource in _resources(workload)
-        for factor in FACTORS
-        if (overrides := overrides_of(resource, factor, spec))
-    ]
+    found = []
+    for resource in _resources(workload):
+        for factor in FACTORS:
+            if overrides := overrides_of(resource, factor, spec):
+                better = board.with_values(overrides)
+                with suppress(SpecError):
+                    _ = better.spec
+                    found.append(Improvement(resource.name, factor, better))
+    return found
 
 
 def sensitivities(
