@@ -1,4 +1,4 @@
-"""Draws the plots in docs/: of shipped experiments, and of microbenchmarks.
+"""Draws the plots in docs/: of shipped experiments, of microbenchmarks, and the warps of the worked example.
 
 python benchmarks/figures.py
 """
@@ -8,13 +8,18 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from gpusim.api import case
 from gpusim.execution.service import Service
 from gpusim.execution.workers import available_cores
 from gpusim.experiment.loading import open_experiment
 from gpusim.figures.microbench_plots import draw_curves
+from gpusim.figures.warp_plot import draw_warps
+from gpusim.report.warp_spans import WarpSpan, warp_spans
 from gpusim.studies.experiments import run
 from gpusim.studies.microbench.curves import panels_of
 from gpusim.studies.microbench.suite import simulate_defaults
+from gpusim.studies.timeline import MOST_EVENTS, recorded
+from gpusim.workloads.short_form import operator_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = {
@@ -26,6 +31,12 @@ PICTURES = {
     "decode_design_space": {"l2_capacity.png": "decode_l2_capacity.png", "l2_bandwidth.png": "decode_l2_bandwidth.png"},
 }
 """Experiment -> its plots and their names in docs/."""
+
+EXAMPLE = (
+    ("FFMA on CUDA cores", "gemm:32x32x32:fp32:layout=nt"),
+    ("MMA on Tensor Cores", "gemm:32x32x32:fp16:layout=nt"),
+)
+"""Panels of the worked example and their operators."""
 
 
 def main() -> None:
@@ -41,6 +52,15 @@ def main() -> None:
     curves = docs / "microbenchmarks.png"
     draw_curves(panels_of(simulate_defaults("bandwidth", "A100-SXM4-80GB")), "Microbenchmarks: bandwidth", curves)
     print(f"wrote {curves}")
+    warps = docs / "worked_example.png"
+    draw_warps([_warps(*one) for one in EXAMPLE], "A 32×32 multiplication, cycle by cycle", warps)
+    print(f"wrote {warps}")
+
+
+def _warps(name: str, operator: str) -> tuple[str, list[WarpSpan]]:
+    """A panel: the warps of one SM of the teaching GPU."""
+    _, recorder = recorded(case("teaching", operator_of(operator)), MOST_EVENTS)
+    return name, warp_spans(recorder.launches[0])
 
 
 if __name__ == "__main__":

@@ -45,6 +45,12 @@ READABLE_RATIO = 20.0
 """Bars whose lengths differ more are drawn as shares, with the cycles on a logarithmic axis beside them."""
 
 
+def is_light(colour: str) -> bool:
+    """Whether black text is read better on a colour than white."""
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return 299 * red + 587 * green + 114 * blue > 128_000
+
+
 def draw_stalls(title: str, rows: Sequence[Row]) -> list[Figure]:
     """One figure per page, with the same axes on all of them."""
     pages = ledger_pages(rows)

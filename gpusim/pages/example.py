@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gpusim.execution.cases import OperatorCase
-from gpusim.figures.stalls import LOOKS
+from gpusim.figures.stalls import LOOKS, is_light
 from gpusim.numbers.formats import Dtype
 from gpusim.pages import charts
 from gpusim.pages.page import Chart, Column, Section, Table
@@ -80,7 +80,7 @@ def _warps(one: RecordedOperator, longest_cycles: float) -> Chart:
             "cycles": span.cycles,
             "middle": (span.start + span.end) / 2,
             "text": f"{span.cycles:.0f}" if span.cycles >= LEAST_LABELLED * longest_cycles else "",
-            "ink": "#000" if _is_light(LOOKS[span.cause][0]) else "#fff",
+            "ink": "#000" if is_light(LOOKS[span.cause][0]) else "#fff",
         }
         for span in spans
     ]
@@ -133,9 +133,3 @@ def _warps(one: RecordedOperator, longest_cycles: float) -> Chart:
         Table(columns, rows, f"Spans of all warps: {one.title}"),
         f"warps-{one.result.launch.unit}",
     )
-
-
-def _is_light(colour: str) -> bool:
-    """Whether black text is read better on a colour than white."""
-    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return 299 * red + 587 * green + 114 * blue > 128_000

@@ -62,7 +62,7 @@ def _parts(one: Explained) -> Table:
         Column("share", "share", "%", 3),
         Column("meaning", "what happens"),
     )
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"name": part.name, "us": part.us, "share": 100 * part.share, "meaning": meaning_of(part.name)}
         for part in one.parts
     ]
@@ -71,7 +71,7 @@ def _parts(one: Explained) -> Table:
 
 def _steps(parts: Iterable[tuple[str, float, str]], total_us: float, last: str = "predicted") -> list[dict[str, Any]]:
     """Rows of a waterfall, whose last is the sum."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     at_us = 0.0
     for name, us, meaning in parts:
         kind = "peak" if not rows else "adds" if us >= 0 else "saves"
@@ -113,7 +113,8 @@ def speedup_section(found: Explanation) -> Section:
     """The difference to another GPU, taken apart."""
     assert found.to is not None
     here, there = found.of.gpu, found.to.gpu
-    at_us, rows = found.total_us, []
+    at_us = found.total_us
+    rows: list[dict[str, Any]] = []
     first = _step(here, found.total_us, "", "peak", found.total_us, 0.0)
     for one in found.differences:
         if one.difference_us:
@@ -172,7 +173,7 @@ def tornado_section(found: Explanation, limit: str) -> list[Section]:
 
 def _tornado(found: Explanation, limit: str) -> Chart:
     names = {FACTORS[0]: f"{100 * (FACTORS[0] - 1):.0f} % better", FACTORS[1]: "twice as good"}
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "resource": one.resource,
             "change": names[one.factor],
@@ -230,7 +231,7 @@ def roofline(points: Sequence[tuple[str, str, Result, float]], gpu: Gpu, kinds: 
         points: kind, name, the prediction that they are of, and their rate [TFLOP/s].
         kinds: in the order of their colours and shapes.
     """
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "kind": kind,
             "name": name,

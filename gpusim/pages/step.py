@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpusim.figures.style import COLOURS
 from gpusim.hardware.gpu import Gpu
 from gpusim.models.aten.program import Program
 from gpusim.models.passes.step import used_bytes
@@ -70,7 +71,7 @@ def _name(said: str, result: ModelResult) -> str:
 
 def _comparison(results: Sequence[tuple[str, ModelResult]]) -> Section:
     first = results[0][1]
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "case": _name(said, one),
             "step_ms": one.step_ms,
@@ -101,7 +102,7 @@ def _comparison(results: Sequence[tuple[str, ModelResult]]) -> Section:
     )
     spec = charts.interval_bars(
         rows, "case", ("step_ms", "time of a step [ms]"), ("low", "high"),
-        color={"value": charts.COLOURS[0]},
+        color={"value": COLOURS[0]},
         tooltip=charts.tips(("case", "case", ""), ("step_ms", "step [ms]", ".4~g"), ("throughput", "items/s", ".4~g")),
     )  # fmt: skip
     chart = Chart(spec, "Time of a step", "Predicted step of each case, with the interval of eight in ten runs.")
@@ -151,7 +152,7 @@ def _layers(result: ModelResult) -> Chart:
     depth = next((one for one in range(deepest, 1, -1) if len(_by_layer(result, one)) <= MOST_LAYERS), 1)
     order = _by_layer(result, depth)
     times = result.step.times_by(lambda one: (_layer(one.task.name, depth), one.task.phase))
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"layer": layer, "phase": phase, "ms": us * 1e-3, "share": 100 * us / result.step.step_us}
         for (layer, phase), us in sorted(times.items(), key=lambda item: order.index(item[0][0]))
     ]
@@ -190,7 +191,7 @@ def _by_layer(result: ModelResult, depth: int) -> list[str]:
 
 def _treemap(operators: Sequence[OperatorShare]) -> Chart:
     shown = [one for one in operators if one.time_us > 0]
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "op": one.op,
             "name": f"{one.op} {one.shape}",
@@ -263,7 +264,7 @@ def _kernels(operators: Sequence[OperatorShare]) -> Table:
         Column("bottleneck", "bottleneck"),
         Column("kernel", "kernel"),
     )
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             **{column.key: getattr(one, column.key) for column in columns},
             "count": round(one.count),
@@ -294,7 +295,7 @@ def _timeline(result: ModelResult, most: int) -> Chart:
     step = result.step
     spans = sorted(step.run.spans, key=lambda one: one.start_us)
     shown = spans[:most]
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "lane": span.stream,
             "start": round(span.start_us * 1e-3, 5),
@@ -349,7 +350,7 @@ def _memory(result: ModelResult, gpu: Gpu) -> Chart:
             starts.setdefault(span.launch, span.start_us * 1e-3)
         places = [starts[at] for at in range(len(used))]
     each = -(-len(used) // MOST_SAMPLES)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"at": round(places[first], 4), "gib": round(max(used[first : first + each]) / GIB, 5)}
         for first in range(0, len(used), each)
     ]
@@ -357,7 +358,7 @@ def _memory(result: ModelResult, gpu: Gpu) -> Chart:
     x = charts.field("at", title, scale={"nice": False})
     y = charts.field("gib", "device memory [GiB]", scale={"zero": True})
     area = {
-        "mark": {"type": "area", "interpolate": "step-after", "color": charts.COLOURS[0], "opacity": 0.6},
+        "mark": {"type": "area", "interpolate": "step-after", "color": COLOURS[0], "opacity": 0.6},
         "encoding": {"x": x, "y": y, "tooltip": charts.tips(("at", title, ".4~g"), ("gib", "GiB", ".4~g"))},
     }
     spec = charts.spec_of(rows, height=240, layer=[area])

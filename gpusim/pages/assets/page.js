@@ -25,8 +25,9 @@
       const width = spec.width === "container" || spec.width === undefined ? Math.max(280, place.clientWidth - 4) : spec.width;
       if (spec.width !== undefined) spec.width = width;
       const found = await vegaEmbed(place, spec, { renderer: "svg", actions: false, logLevel: 1, config: config(printing) });
-      views[chart.name || id] = found.view;
-      addZoom(place, chart.name || id, found.vgSpec);
+      views[id] = found.view;
+      if (chart.name) views[chart.name] = found.view;
+      addZoom(place, id, found.vgSpec);
       const svg = place.querySelector("svg");
       if (svg) { svg.setAttribute("role", "img"); svg.setAttribute("aria-label", place.dataset.description); }
     }));

@@ -31,7 +31,7 @@ BEFORE: Mapping[str, str] = {
     PEAK: "multiply-adds at the peak rate; without any, operands and results once at the peak DRAM bandwidth",
     "clock": "the SM clock is another than the one that the peak is stated for",
     "padding": "tiles reach over the edge of the result",
-    "pipe": "other instructions of the pipe, or a rate below the peak; less what an algorithm such as Winograd's spares",
+    "pipe": "other instructions, or a rate below the peak; less what an algorithm such as Winograd's spares",
 }
 """Meaning of what is no part of the time on its own."""
 

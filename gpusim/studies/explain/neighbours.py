@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from gpusim.execution.cases import OperatorWorkload
 from gpusim.execution.service import Service
@@ -51,7 +52,8 @@ def _changed(operator: Operator) -> Iterator[tuple[str, Operator]]:
     for name in (one.name for one in fields(operator) if one.init and one.name in SIZES):
         for size in _halved_and_doubled(getattr(operator, name)):
             with suppress(ValueError):  # no such operator
-                yield f"{name} {size}", replace(operator, **{name: size})
+                values: dict[str, Any] = {name: size}
+                yield f"{name} {size}", replace(operator, **values)
 
 
 def _halved_and_doubled(size: int) -> Iterator[int]:
