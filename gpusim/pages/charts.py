@@ -16,6 +16,8 @@ Spec = dict[str, Any]
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 BAR_PX = 24
 """Height of a bar and the gap to the next."""
+VALUE_PX = 70
+"""Room for a value beside the longest bar of a waterfall."""
 ZOOM = {"name": "zoom", "select": "interval", "bind": "scales"}
 """Zoom by the wheel, and pan by dragging."""
 
@@ -67,11 +69,13 @@ def interval_bars(rows: Rows, label: str, value: tuple[str, str], interval: tupl
 def waterfall(rows: Rows, label: str, title: str, **others: Any) -> Spec:
     """Parts of a whole, each from where the one before it ends: rows have ``start`` and ``end``."""
     y = field(label, "", "nominal", sort=None, axis={"ticks": False, "labelPadding": 6})
-    encoding = {"y": y, "x": field("start", title), "x2": {"field": "end"}, **others}
+    longest = max(max(float(row["start"]), float(row["end"])) for row in rows)
+    scale = {"domainMax": {"expr": f"{longest} * (1 + {VALUE_PX} / width)"}, "nice": False}
+    encoding = {"y": y, "x": field("start", title, scale=scale), "x2": {"field": "end"}, **others}
     text = {
         "transform": [{"calculate": "max(datum.start, datum.end)", "as": "right"}],
         "mark": {"type": "text", "align": "left", "dx": 4},
-        "encoding": {"y": y, "x": field("right", title), "text": {"field": "text"}},
+        "encoding": {"y": y, "x": field("right", title, scale=scale), "text": {"field": "text"}},
     }
     return spec_of(rows, height=BAR_PX * len(rows), layer=[{"mark": {"type": "bar"}, "encoding": encoding}, text])
 

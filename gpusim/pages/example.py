@@ -60,7 +60,7 @@ def colours_of(causes: Sequence[Cause]) -> charts.Spec:
         "domain": [STALL_REASONS[cause].name for cause in shown],
         "range": [LOOKS[cause][0] for cause in shown],
     }
-    return charts.field("state", "", "nominal", scale=scale, legend={"title": None, "columns": 2})
+    return charts.field("state", "", "nominal", scale=scale, legend={"title": None})
 
 
 def example_section(recorded: Sequence[RecordedOperator]) -> Section:

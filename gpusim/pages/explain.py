@@ -87,7 +87,7 @@ def _operator_assumptions(result: Result) -> tuple[str, ...]:
     conditions = result.conditions
     return (
         f"L2 is {conditions.l2} at the start, the load is {conditions.load}, operands are {conditions.operands}",
-        f"detail {result.detail}",
+        f"the launch is simulated as --detail {result.detail} says",
         *result.notes,
     )
 

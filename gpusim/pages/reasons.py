@@ -40,7 +40,7 @@ def waterfall_sections(one: Explained, gpu: Gpu, of: str = "") -> list[Section]:
         Column("share", "share", "%", 3),
         Column("meaning", "meaning"),
     )
-    table = Table(columns, rows, "From the peak to the predicted time; the parts add up to it", "waterfall", False)
+    table = Table(columns, rows, f"From the peak to the predicted time; the parts add up to it{of}", "waterfall", False)
     described = f"At the peak the work would take {time_text(rows[0]['us'])}, predicted are {time_text(one.total_us)}. "
     chart = Chart(
         _waterfall(rows, one.total_us),
@@ -51,11 +51,11 @@ def waterfall_sections(one: Explained, gpu: Gpu, of: str = "") -> list[Section]:
     )
     return [
         Section(f"From peak to achieved{of}", [chart]),
-        Section(f"Parts of the time{of}", [_parts(one)], folded=True),
+        Section(f"Parts of the time{of}", [_parts(one, of)], folded=True),
     ]
 
 
-def _parts(one: Explained) -> Table:
+def _parts(one: Explained, of: str) -> Table:
     columns = (
         Column("name", "part"),
         Column("us", "time", "µs"),
@@ -66,7 +66,7 @@ def _parts(one: Explained) -> Table:
         {"name": part.name, "us": part.us, "share": 100 * part.share, "meaning": meaning_of(part.name)}
         for part in one.parts
     ]
-    return Table(columns, rows, "Parts of the predicted time, which add up to it", "parts")
+    return Table(columns, rows, f"Parts of the predicted time, which add up to it{of}", "parts")
 
 
 def _steps(parts: Iterable[tuple[str, float, str]], total_us: float, last: str = "predicted") -> list[dict[str, Any]]:
@@ -263,7 +263,7 @@ def roofline(points: Sequence[tuple[str, str, Result, float]], gpu: Gpu, kinds: 
         ("name", "operator", ""), ("kind", "", ""), ("rate", f"rate [{unit}]", ".4~g"),
         ("of_peak", "of the peak [%]", ".3~g"), ("intensity", "operations per byte", ".4~g"),
     )  # fmt: skip
-    colour = charts.categories("kind", "", kinds, legend={"title": None, "columns": 1})
+    colour = charts.categories("kind", "", kinds, legend={"title": None})
     drawn = charts.scatter(
         rows, x, y, color=colour,
         shape=charts.field("kind", "", "nominal", scale={"domain": list(kinds)}), tooltip=tips,

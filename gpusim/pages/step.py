@@ -140,7 +140,8 @@ def step_sections(result: ModelResult, gpu: Gpu, most_spans: int, of: str = "") 
     operators = result.step.operators()
     return [
         Section(f"Layers{of}", [_layers(result)]),
-        Section(f"Operators{of}", [_treemap(operators), _roofline(result, gpu), _kernels(operators)]),
+        Section(f"Operators{of}", [_treemap(operators), _roofline(result, gpu)]),
+        Section(f"Kernels{of}", [_kernels(operators, of)], folded=bool(of)),
         Section(f"Host and GPU over time{of}", [_timeline(result, most_spans)]),
         Section(f"Memory over the step{of}", [_memory(result, gpu)]),
     ]
@@ -231,7 +232,7 @@ def _treemap(operators: Sequence[OperatorShare]) -> Chart:
             **places,
             "x2": {"field": "right"},
             "y2": {"field": "below"},
-            "color": charts.categories("op", "", ops, legend={"title": None, "columns": 4}),
+            "color": charts.categories("op", "", ops, legend={"title": None}),
             "tooltip": charts.tips(
                 ("name", "operator", ""), ("layer", "first layer", ""), ("count", "calls", "d"),
                 ("us", "time [µs]", ".4~g"), ("share", "share of the step [%]", ".3~g"),
@@ -253,7 +254,7 @@ def _treemap(operators: Sequence[OperatorShare]) -> Chart:
     return Chart(spec, "Time by operator", f"{text} with {largest['share']:.1f} % of the step.", name="treemap")
 
 
-def _kernels(operators: Sequence[OperatorShare]) -> Table:
+def _kernels(operators: Sequence[OperatorShare], of: str) -> Table:
     columns = (
         Column("name", "first layer"),
         Column("op", "operator"),
@@ -272,7 +273,7 @@ def _kernels(operators: Sequence[OperatorShare]) -> Table:
         }
         for one in operators
     ]
-    return Table(columns, rows, "Operators of the step with their kernels, all calls together", "kernels")
+    return Table(columns, rows, f"Operators of the step with their kernels, all calls together{of}", "kernels")
 
 
 def _roofline(result: ModelResult, gpu: Gpu) -> Chart:

@@ -17,7 +17,7 @@ class StallReason:
     """A cause as a profiler's user knows it."""
 
     name: str
-    """Name of the warp state in Nsight Compute."""
+    """Name of the warp state in Nsight Compute, which counts no warp before it is resident."""
     meaning: str
     helps: str
     """What makes it less."""
@@ -25,7 +25,7 @@ class StallReason:
 
 STALL_REASONS: Mapping[Cause, StallReason] = {
     Cause.LAUNCH: StallReason(
-        "none: the warp is not resident yet",
+        "not resident yet",
         "The CTA has its place on the SM and has not issued its first instruction.",
         "Fewer and longer CTAs, such as larger tiles or persistent kernels.",
     ),
@@ -40,7 +40,7 @@ STALL_REASONS: Mapping[Cause, StallReason] = {
         "Nothing is lost where the pipes are busy; fewer instructions where issue slots are the limit.",
     ),
     Cause.MATH: StallReason(
-        "Selected and Stall Math Pipe Throttle",
+        "Selected, Math Pipe Throttle",
         "The warp feeds its own multiply-adds to the pipe.",
         "This is the work itself; a smaller data type or sparsity makes it less.",
     ),

@@ -13,8 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpusim
+from gpusim.execution.cases import OperatorWorkload
+from gpusim.specs import load_spec
+from gpusim.studies.explain.losses import losses
+from gpusim.studies.explain.neighbours import neighbours
 from gpusim.studies.explain.parts import MEANINGS, meaning_of, parts_of
 from gpusim.studies.explain.sensitivities import FACTORS, RESOURCES, overrides_of
+from gpusim.studies.workload import GpuVariant
 from gpusim.workloads.short_form import is_operator, operator_of
 
 CONTRACT = {"total_us", "parts", "sensitivities", "advice"}
@@ -40,6 +45,45 @@ def test_parts_add_up_to_the_time(arch: str, op: str, m: int, n: int, k: int, de
     assert sum(part.share for part in parts) == pytest.approx(1, rel=1e-9)
     assert all(part.us > 0 for part in parts)
     assert {part.name for part in parts} <= MEANINGS.keys()
+
+
+@pytest.mark.parametrize("detail", ["bound", "sampled"])
+@pytest.mark.parametrize(
+    "operator",
+    [
+        "gemm:100x1001x256:fp16",
+        "gemm:16x11008x4096:fp16",
+        "gemm:512x512x512:fp32",
+        "softmax:8192x1024:fp32",
+        "add:4096x4096:fp16",
+        "attention_fwd:512x512x64:fp16:batch=2:heads=4",
+    ],
+)
+def test_the_peak_and_the_losses_add_up_to_the_time(operator: str, detail: str) -> None:
+    result = gpusim.predict("a100-sxm4-80gb", operator_of(operator), detail=detail)
+    gpu = load_spec("a100-sxm4-80gb").gpu
+    found = losses(result, parts_of(result), gpu)
+    assert sum(one.us for one in found) == pytest.approx(result.time_us, rel=1e-12)
+    assert found[0].name == "peak"
+    if result.operator.k:
+        assert found[0].us == pytest.approx(1e-6 * operator_of(operator).flops / result.timing.peak_tflops)
+    else:
+        assert found[0].us == pytest.approx(1e-3 * operator_of(operator).size_bytes / gpu.dram.peak_bandwidth_gb_per_s)
+    assert all(one.meaning for one in found)
+
+
+def test_a_neighbour_has_one_size_halved_or_doubled() -> None:
+    workload = OperatorWorkload(operator_of("gemm:1x512x256:fp16"))
+    found = {one.name: one.result for one in neighbours(workload, GpuVariant("t4"))}
+    assert found.keys() == {"m 2", "n 256", "n 1024", "k 128", "k 512", "batch 2"}
+    assert found["k 512"].time_us == gpusim.predict("t4", m=1, n=512, k=512, dtype="fp16").time_us
+
+
+def test_a_resource_that_a_spec_cannot_make_better_has_no_sensitivity() -> None:
+    found = gpusim.explain("teaching", m=32, n=32, k=32, dtype="fp32", layout="nt")
+    resources = {one.resource for one in found.sensitivities}
+    assert "latency of L2 and DRAM" in resources
+    assert "shared memory bandwidth" not in resources
 
 
 def test_a_part_of_a_resource_is_its_work_and_latency_is_divided_by_the_ledger() -> None:

@@ -4,12 +4,12 @@
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-  const config = (printing) => {
+  const config = (printing, width) => {
     const ink = printing ? "#000" : css("--ink"), soft = printing ? "#444" : css("--soft"), line = printing ? "#bbb" : css("--line");
     return {
       background: "transparent", font: "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif",
       axis: { labelColor: ink, titleColor: ink, gridColor: line, domainColor: soft, tickColor: soft, labelLimit: 320, labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal", tickCount: 6 },
-      legend: { orient: "top", titleFontWeight: "normal", symbolStrokeColor: soft, symbolBaseFillColor: soft, labelColor: ink, titleColor: ink, labelFontSize: 12, titleFontSize: 12, labelLimit: 320 },
+      legend: { orient: "top", layout: { top: { anchor: "start", bounds: "full" } }, columns: Math.max(1, Math.floor(width / 240)), titleFontWeight: "normal", symbolStrokeColor: soft, symbolBaseFillColor: soft, labelColor: ink, titleColor: ink, labelFontSize: 12, titleFontSize: 12, labelLimit: 320 },
       header: { labelColor: ink, titleColor: ink }, title: { color: ink }, text: { color: ink }, rule: { color: ink }, view: { stroke: line },
       style: { ink: { color: ink, stroke: ink, fill: ink }, paper: { fill: printing ? "#fff" : css("--paper") } },
     };
@@ -24,7 +24,7 @@
       const spec = { ...chart.spec, description: place.dataset.description };
       const width = spec.width === "container" || spec.width === undefined ? Math.max(280, place.clientWidth - 4) : spec.width;
       if (spec.width !== undefined) spec.width = width;
-      const found = await vegaEmbed(place, spec, { renderer: "svg", actions: false, logLevel: 1, config: config(printing) });
+      const found = await vegaEmbed(place, spec, { renderer: "svg", actions: false, logLevel: 1, config: config(printing, width) });
       views[id] = found.view;
       if (chart.name) views[chart.name] = found.view;
       addZoom(place, id, found.vgSpec);
