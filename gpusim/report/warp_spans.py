@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gpusim.sim.causes import Cause
@@ -43,7 +43,7 @@ def shows_every_warp(recorder: Recorder) -> bool:
     return 0 < len(warp_spans(recorder.launches[0])) <= MOST_DRAWN
 
 
-def sum_text(spans: list[WarpSpan]) -> str:
+def sum_text(spans: Sequence[WarpSpan]) -> str:
     """The cycles of the warp that ends last, as a sum over its spans.
 
     >>> spans = [WarpSpan("warp 0", Cause.LONG_SCOREBOARD, 0, 200), WarpSpan("warp 0", Cause.MATH, 200, 204)]
