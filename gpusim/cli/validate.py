@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,7 @@ from gpusim.cli.options import (
     ClusterOption,
     DetailOption,
     FormatOption,
+    HtmlOption,
     JobsOption,
     NoCacheOption,
     OverheadOption,
@@ -23,7 +24,7 @@ from gpusim.cli.options import (
 from gpusim.progress import progress_bar
 
 if TYPE_CHECKING:
-    from gpusim.studies.validation.table_kind import TableKind, Validated
+    from gpusim.studies.validation.table_kind import Request, TableKind, Validated
 
 HELP = """Compare predictions with measured runs.
 
@@ -101,6 +102,8 @@ torch, cuda         versions of PyTorch and of CUDA, where no container states t
 next_batch          smallest batch of those tried that ran out of memory; not that of a row that has a text in next_why
 
 Tables of several kinds are reported one kind after the other; --format json has the report of each in "reports".
+--html writes a page with every row on charts, the errors by size, kind, bottleneck and source, the largest errors, and
+how many measured values are in their intervals.
 
 Exit status 1: a row could not be predicted.
 """
@@ -135,6 +138,7 @@ def validate(
     cluster: ClusterOption = "",
     no_cache: NoCacheOption = False,
     arch_path: ArchPathOption = None,
+    html: HtmlOption = None,
     output: FormatOption = "table",
 ) -> None:
     """Compare predictions with measured runs."""
@@ -182,6 +186,8 @@ def validate(
         of_all_kinds(reports, objects),
         lambda: [table for kind, one in objects.items() for table in kind.tables(one, request)],
     )
+    if html is not None:
+        _write_page(found, objects, request, files, html)
     if any(report.reasons for report in reports):
         raise typer.Exit(1)
 
@@ -192,6 +198,20 @@ def _refuse_unread(options: Sequence[str], kind: TableKind) -> None:
     if option is not None:
         remedy = "--format json prints all rows" if option == "-o" else "leave it out"
         refuse(f"{option}: not for tables of {kind.name}; {remedy}")
+
+
+def _write_page(
+    found: Mapping[TableKind, Validated],
+    objects: Mapping[TableKind, Mapping[str, Any]],
+    request: Request,
+    files: Sequence[Path],
+    path: Path,
+) -> None:
+    from gpusim.pages.page import write_page
+    from gpusim.pages.validate import validation_page
+
+    write_page(validation_page(found, objects, request, files, sys.argv[1:]), path)
+    report_written(path)
 
 
 def _report_beside(done: Validated) -> None:

@@ -21,7 +21,7 @@ from gpusim.experiment.comparison import (
     speedups,
     with_series,
 )
-from gpusim.experiment.plot_schema import PlotEntry
+from gpusim.experiment.plot_schema import PlotEntry, ReferenceLine
 from gpusim.experiment.value_panels import ValuePanel, panel_problem, value_panels
 from gpusim.numbers.formats import Dtype
 
@@ -79,6 +79,10 @@ class PanelRows:
             same = all(row[axis] == self.rows[0][axis] for axis in SHAPE if axis != self.axis)
         sizes = [self.size(one) for one in self.rows]
         return same and min(sizes) <= self.size(row) <= max(sizes)
+
+    def lines(self, lines: Sequence[ReferenceLine]) -> list[ReferenceLine]:
+        """The reference lines that hold for its data types."""
+        return [one for one in lines if one.dtypes is None or set(one.dtypes) & set(self.dtypes.values())]
 
     def part(self, wanted: slice) -> PanelRows:
         """The shapes of a list on one page."""

@@ -27,6 +27,12 @@ def measured_row(point: MeasuredPoint) -> Row:
     }
 
 
+def series_of(measured: Row, rows: Sequence[Row]) -> str:
+    """The series that a measured run is drawn with: its GPU's first, of its sparsity where there is one."""
+    own = [row for row in rows if row["gpu"] == measured["gpu"]]
+    return str(next((row for row in own if row["sparsity"] == measured["sparsity"]), own[0])["series"])
+
+
 def measured_speedups(points: Sequence[MeasuredPoint], baseline: str) -> dict[tuple[Any, ...], float]:
     """Measured speedups by :func:`~gpusim.experiment.comparison.shape_key` and GPU; the fastest run counts."""
     best: dict[tuple[Any, ...], float] = {}

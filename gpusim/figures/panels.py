@@ -17,7 +17,7 @@ from gpusim.experiment.plot_pages import Band, PanelRows, band_pages, places, sp
 from gpusim.experiment.plot_schema import PlotEntry, ReferenceLine
 from gpusim.figures import ticks
 from gpusim.figures.canvas import Canvas, Caption, Entry, page_title
-from gpusim.figures.overlay import conditions
+from gpusim.figures.overlay import conditions, series_of
 from gpusim.figures.style import COLOURS, HOLLOW, WHISKER, dash, hatch, look, wrapped
 from gpusim.report.formatting import shape_text
 
@@ -109,7 +109,7 @@ def _draw(
     """One figure per page."""
     own = _names(rows)
     plot = _Plot(quantity, every, len(own), lines)
-    measured = [{**row, "series": _series_of(row, rows)} for row in measured if row["gpu"] in {r["gpu"] for r in rows}]
+    measured = [{**row, "series": series_of(row, rows)} for row in measured if row["gpu"] in {r["gpu"] for r in rows}]
     pages = band_pages(rows, paths=paths)
     return [
         _page(
@@ -117,12 +117,6 @@ def _draw(
         )
         for number, page in enumerate(pages, 1)
     ]
-
-
-def _series_of(measured: Row, rows: Sequence[Row]) -> str:
-    """The series that a measured run is drawn with: its GPU's first, of its sparsity where there is one."""
-    own = [row for row in rows if row["gpu"] == measured["gpu"]]
-    return str(next((row for row in own if row["sparsity"] == measured["sparsity"]), own[0])["series"])
 
 
 def _page(
@@ -155,7 +149,7 @@ def _page(
 
 def _lines_of(plot: _Plot, group: PanelRows) -> list[ReferenceLine]:
     """The reference lines that hold for the data types of a panel."""
-    return [one for one in plot.lines if one.dtypes is None or set(one.dtypes) & set(group.dtypes.values())]
+    return group.lines(plot.lines)
 
 
 def _reference_lines(ax: Axes, plot: _Plot, group: PanelRows, lines: Sequence[ReferenceLine], baseline: str) -> None:
@@ -287,7 +281,7 @@ def _list(ax: Axes, plot: _Plot, group: PanelRows, seen: Sequence[Row], present:
             ends += [high for (_, high), at in zip(intervals, heights, strict=True) if at == height and high]
             limit = f", {row['bottleneck']}" if plot.of.names_limit and row.get("bottleneck") else ""
             _value(ax, max(ends), height, plot.of.value(value) + limit)
-    names = [wrapped(_name(rows[0]), NAME_IN, NAME_SIZE) for rows in at_places]
+    names = [wrapped(shape_name(rows[0]), NAME_IN, NAME_SIZE) for rows in at_places]
     ax.set_yticks(range(len(names)), names if named else [""] * len(names))
     ax.tick_params(axis="y", length=0, labelsize=NAME_SIZE)
     ax.tick_params(axis="x", labelsize=TICK_SIZE)
@@ -302,7 +296,7 @@ def _value(ax: Axes, right_of: float, height: float, text: str) -> None:
     ax.annotate(text, (right_of, height), **place, fontsize=VALUE_SIZE, annotation_clip=False, bbox=backdrop)
 
 
-def _name(row: Mapping[str, Any]) -> str:
+def shape_name(row: Mapping[str, Any]) -> str:
     """Label of a shape."""
     size = shape_text(row).replace("x", "×")
     return f"{row['label']}, {size}" if row["label"] else size
@@ -311,6 +305,6 @@ def _name(row: Mapping[str, Any]) -> str:
 def _list_height(groups: Sequence[PanelRows], series: int) -> float:
     """Height of lists side by side: a lane per series, and room for the longest name."""
     at_places = [places(group.rows) for group in groups]
-    named = [wrapped(_name(rows[0]), NAME_IN, NAME_SIZE) for rows in at_places[0]]
+    named = [wrapped(shape_name(rows[0]), NAME_IN, NAME_SIZE) for rows in at_places[0]]
     lines = max(name.count("\n") + 1 for name in named)
     return max(map(len, at_places)) * max(LANE_IN * (series + 1), LINE_IN * lines + 0.05) + 0.1

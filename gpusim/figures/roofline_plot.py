@@ -54,17 +54,17 @@ def draw_roofline(title: str, rows: Sequence[Row], measured: Sequence[Row], note
         line = Line2D([], [], color=look(index)["color"], linestyle=dash(index), linewidth=1.6)
         entries.append((line, f"{gpu}, roof"))
     subtitle = f"Simulated rate, {conditions(rows)}" + (". Hollow: measured" if shown else "")
-    why = _above_roof(rows, shown)
+    why = above_roof(rows, shown)
     return [canvas.finish(Caption(title, subtitle, entries, [*why, *(notes if shown else ())]))]
 
 
 def _panel_title(rows: Sequence[Row]) -> str:
     """The data type, and the peak of each GPU."""
-    peaks = {row["gpu"]: _peak([one for one in rows if one["gpu"] == row["gpu"]]) for row in rows}
-    return f"{rows[0]['dtype']}; peak {', '.join(f'{gpu} {peak:.3g}' for gpu, peak in peaks.items())} {_unit(rows)}"
+    peaks = {row["gpu"]: peak_rate([one for one in rows if one["gpu"] == row["gpu"]]) for row in rows}
+    return f"{rows[0]['dtype']}; peak {', '.join(f'{gpu} {peak:.3g}' for gpu, peak in peaks.items())} {rate_unit(rows)}"
 
 
-def _unit(rows: Sequence[Row]) -> str:
+def rate_unit(rows: Sequence[Row]) -> str:
     return Dtype(rows[0]["dtype"]).format.rate_unit
 
 
@@ -75,19 +75,19 @@ def intensity(row: Row) -> float:
     return float(2 * m * n * k / (moved_bits / 8))
 
 
-def _peak(own: Sequence[Row]) -> float:
+def peak_rate(own: Sequence[Row]) -> float:
     """Peak rate of a GPU: the flat part of its roof [TFLOP/s]."""
     return float(max(row["peak_tflops"] for row in own))
 
 
-def _above_roof(rows: Sequence[Row], seen: Sequence[Row]) -> list[str]:
+def above_roof(rows: Sequence[Row], seen: Sequence[Row]) -> list[str]:
     """Notes that explain points above the roof; empty where there are none."""
     slant = flat = False
     for row in (*rows, *seen):
         own = [one for one in rows if (one["gpu"], one["dtype"]) == (row["gpu"], row["dtype"])]
         sloping = intensity(row) * own[0]["dram_peak_gb_per_s"] / 1e3
-        flat |= row["tflops"] > ABOVE * _peak(own)
-        slant |= sloping < _peak(own) and ABOVE * sloping < row["tflops"]
+        flat |= row["tflops"] > ABOVE * peak_rate(own)
+        slant |= sloping < peak_rate(own) and ABOVE * sloping < row["tflops"]
     return [ABOVE_SLANT] * slant + [ABOVE_FLAT] * flat
 
 
@@ -99,7 +99,7 @@ def _panel(ax: Axes, rows: Sequence[Row], seen: Sequence[Row], names: Sequence[s
     rates = [row["tflops"] for row in (*rows, *seen)]
     for gpu, series in reversed({row["gpu"]: row["series"] for row in reversed(rows)}.items()):
         own = [row for row in rows if row["gpu"] == gpu]
-        roof = np.minimum(span * own[0]["dram_peak_gb_per_s"] / 1e3, _peak(own))
+        roof = np.minimum(span * own[0]["dram_peak_gb_per_s"] / 1e3, peak_rate(own))
         index = names.index(series)
         ax.plot(span, roof, color=look(index)["color"], linestyle=dash(index), linewidth=1.6)
         rates += [float(roof[0]), float(roof[-1])]
@@ -116,6 +116,6 @@ def _panel(ax: Axes, rows: Sequence[Row], seen: Sequence[Row], names: Sequence[s
     ticks.set_log_ticks(ax.yaxis, low, high, ticks.number, most=9)
     ax.set_xlim(left, right)
     ax.set_ylim(low, high)
-    operations = "OP" if _unit(rows) == "TOP/s" else "FLOP"
+    operations = "OP" if rate_unit(rows) == "TOP/s" else "FLOP"
     ax.set_xlabel(f"arithmetic intensity, every operand moved once [{operations}/B]")
-    ax.set_ylabel(f"rate [{_unit(rows)}]")
+    ax.set_ylabel(f"rate [{rate_unit(rows)}]")

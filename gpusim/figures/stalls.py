@@ -64,7 +64,7 @@ def draw_stalls(title: str, rows: Sequence[Row]) -> list[Figure]:
 
 def _page(title: str, rows: Sequence[Row], limits: tuple[int, int], how: str) -> Figure:
     canvas = Canvas()
-    names = [wrapped(_name(row), NAME_IN, NAME_SIZE) for row in rows]
+    names = [wrapped(bar_name(row), NAME_IN, NAME_SIZE) for row in rows]
     lines = max(name.count("\n") + 1 for name in names)
     height = len(rows) * max(BAR_IN, lines * LINE_IN + 0.06) + 0.08
     ax = canvas.panel(0, 0, PANEL_IN, height)
@@ -88,7 +88,7 @@ def _page(title: str, rows: Sequence[Row], limits: tuple[int, int], how: str) ->
     return canvas.finish(Caption(title, f"Simulated cycles of the warps by cause, {how}", entries))
 
 
-def _name(row: Row) -> str:
+def bar_name(row: Row) -> str:
     return f"{row['gpu']}, {row['dtype']}, {row['label'] or shape_text(row).replace('x', '×')}"
 
 

@@ -107,7 +107,7 @@ def _magnitudes(ax: Axes, content: TrainingFile, gradients: Sequence[Row], looks
     """Activation gradients by binade before they are rounded, in the range of FP16."""
     fp16, bf16 = FORMATS["fp16"], FORMATS["bf16"]
     highest_share = 0.0
-    for index, run in enumerate(_shown_gradients(content.runs)):
+    for index, run in enumerate(shown_gradients(content.runs)):
         own = sorted((row["exponent"], row["gradients"]) for row in gradients if row["run"] == run.label)
         total = sum(count for _, count in own)
         shares = [100 * count / total for _, count in own]
@@ -135,6 +135,6 @@ def _magnitudes(ax: Axes, content: TrainingFile, gradients: Sequence[Row], looks
     ax.set_ylabel("activation gradients [% per binade]")
 
 
-def _shown_gradients(runs: Sequence[TrainingRun]) -> list[TrainingRun]:
+def shown_gradients(runs: Sequence[TrainingRun]) -> list[TrainingRun]:
     """Runs with FP32 weights: the gradients of the others are those of a worse network."""
     return [run for run in runs if run.weights == "fp32"]

@@ -11,6 +11,13 @@ from typing import Any
 
 from gpusim.figures.style import COLOURS
 
+SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right", "triangle-left")
+DASHES = ([], [6, 3], [8, 3, 2, 3], [2, 2], [10, 2], [5, 2, 2, 2, 2, 2], [1, 1], [14, 4])
+MOST_CHOICES = 100
+"""Values that a reader may choose from."""
+LOG = {"type": "log", "nice": False, "padding": 12}
+"""A logarithmic axis that ends a little beyond the values."""
+BLUES = {"scheme": "blues"}
 Rows = Sequence[Mapping[str, Any]]
 Spec = dict[str, Any]
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
@@ -84,6 +91,106 @@ def categories(name: str, title: str, domain: Sequence[str], **others: Any) -> S
     """Colours of named groups, in a fixed order."""
     colours = [COLOURS[at % len(COLOURS)] for at in range(len(domain))]
     return field(name, title, "nominal", scale={"domain": list(domain), "range": colours}, **others)
+
+
+def series(name: str, title: str, domain: Sequence[str]) -> Spec:
+    """Channels that tell series apart: colour, dashes and shape."""
+    places = range(len(domain))
+    dashes = [DASHES[(at + at // len(DASHES)) % len(DASHES)] for at in places]
+    looks = {"strokeDash": dashes, "shape": [SHAPES[at % len(SHAPES)] for at in places]}
+    scales = {channel: {"domain": list(domain), "range": looks[channel]} for channel in looks}
+    others = {channel: field(name, title, "nominal", scale=scale) for channel, scale in scales.items()}
+    return {"color": categories(name, title, domain), **others}
+
+
+def lines(rows: Rows, x: Spec, y: Spec, named: Spec, told: list[Spec], height_px: int = 320) -> Spec:
+    """Lines with a point for each row, which can be zoomed.
+
+    Args:
+        named: channels of :func:`series`.
+        told: what is told of a point.
+    """
+    line = {channel: named[channel] for channel in ("color", "strokeDash")}
+    point = {channel: named[channel] for channel in ("color", "shape")}
+    layers = [
+        {"mark": {"type": "line", "strokeWidth": 1.5, "clip": True}, "encoding": {"x": x, "y": y, **line}},
+        {
+            "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1, "clip": True},
+            "params": [ZOOM],
+            "encoding": {"x": x, "y": y, **point, "tooltip": told},
+        },
+    ]
+    return spec_of(rows, height=height_px, layer=layers)
+
+
+def hollow(x: Spec, y: Spec, told: list[Spec], *, where: str, **others: Any) -> Spec:
+    """A layer of hollow points, of those rows for which an expression holds: measured runs."""
+    return {
+        "transform": [{"filter": where}],
+        "mark": {"type": "point", "filled": False, "size": 90, "strokeWidth": 1.6, "opacity": 1, "clip": True},
+        "encoding": {"x": x, "y": y, "tooltip": told, **others},
+    }
+
+
+def rule(axis: str, value: float, *, dash: Sequence[int] = ()) -> Spec:
+    """A layer of a line across the chart, at a value of the axis ``x`` or ``y``."""
+    mark = {"type": "rule", "style": "ink", "strokeWidth": 1, "strokeDash": list(dash), "aria": False}
+    return {"data": {"values": [{}]}, "mark": mark, "encoding": {axis: {"datum": value}}}
+
+
+def cells(rows: Rows, x: Spec, y: Spec, value: Spec, text: str, dark: str, told: list[Spec]) -> Spec:
+    """A cell for each pair of values, with its colour and number.
+
+    Args:
+        text: name of the number's text.
+        dark: expression of the cells whose numbers are white.
+    """
+    number = {"condition": {"test": dark, "value": "white"}, "value": "#1a1a1a"}
+    layers = [
+        {"mark": {"type": "rect"}, "encoding": {"color": value, "tooltip": told}},
+        {"mark": {"type": "text", "fontSize": 11}, "encoding": {"text": {"field": text}, "color": number}},
+    ]
+    return spec_of(rows, height={"step": 26}, layer=layers, encoding={"x": x, "y": y})
+
+
+def spread_bars(rows: Rows, label: str, title: str, told: list[Spec]) -> Spec:
+    """How values of groups are spread: ``p10`` to ``p90`` a line, ``p25`` to ``p75`` a bar, ``p50`` a mark."""
+    y = field(label, "", "nominal", sort=None, axis={"ticks": False, "labelPadding": 6})
+    x = field("p10", title, scale={"zero": True})
+
+    def between(low: str, high: str, **mark: Any) -> Spec:
+        return {"mark": mark, "encoding": {"y": y, "x": {**x, "field": low}, "x2": {"field": high}, "tooltip": told}}
+
+    layers = [
+        between("p10", "p90", type="rule", style="ink", strokeWidth=1.5),
+        between("p25", "p75", type="bar", height=12, color=COLOURS[0]),
+        {
+            "mark": {"type": "tick", "thickness": 3, "size": 18, "color": COLOURS[1]},
+            "encoding": {"y": y, "x": {**x, "field": "p50"}, "tooltip": told},
+        },
+        rule("x", 0),
+    ]
+    return spec_of(rows, height=BAR_PX * len(rows), layer=layers)
+
+
+def with_choice(spec: Spec, name: str, title: str, *, whole: bool = True) -> Spec:
+    """A chart of which the reader chooses the rows that have one value of a field, where rows have several.
+
+    Args:
+        whole: whether all rows can be shown at once, as they are at first.
+    """
+    values = list(dict.fromkeys(row[name] for row in spec["data"]["values"]))
+    if not 1 < len(values) <= MOST_CHOICES:
+        return spec
+    options = {"options": [None, *values], "labels": ["all", *map(str, values)]} if whole else {"options": values}
+    chosen = f"chosen_{name}"
+    control = {
+        "name": chosen,
+        "value": None if whole else values[0],
+        "bind": {"input": "select", "name": title, **options},
+    }
+    kept = {"filter": f"{chosen} === null || datum.{name} === {chosen}"}
+    return {**spec, "params": [*spec.get("params", []), control], "transform": [kept, *spec.get("transform", [])]}
 
 
 def scatter(rows: Rows, x: Spec, y: Spec, height_px: int = 360, *, diagonal: bool = False, **others: Any) -> Spec:

@@ -7,6 +7,7 @@ it shows, and the rows behind it as a table.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -18,6 +19,10 @@ from gpusim.errors import InputError
 from gpusim.files.outputs import replacing
 
 Cell = str | float | int | bool | None
+LONG_TABLE = 400
+"""Rows from which on a table is filled by the page's script, some rows at a time."""
+DATA_DIGITS = 5
+"""Significant digits of numbers in the data of charts and long tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,19 +138,63 @@ def write_page(page: Page, path: Path) -> None:
 
 def page_text(page: Page) -> str:
     """The HTML of a page."""
-    charts = [one for section in page.sections for one in section.blocks if isinstance(one, Chart)]
-    specs = {f"chart-{at}": {"name": one.name, "spec": dict(one.spec)} for at, one in enumerate(charts)}
+    blocks = [one for section in page.sections for one in section.blocks]
+    charts = [one for one in blocks if isinstance(one, Chart)]
+    tables = [one if isinstance(one, Table) else one.table for one in blocks if isinstance(one, Table | Chart)]
+    data = _Data()
+    specs = {f"chart-{at}": {"name": one.name, **data.of_chart(one.spec)} for at, one in enumerate(charts)}
     numbers = {id(one): f"chart-{at}" for at, one in enumerate(charts)}
+    long = {id(one): data.name_of(one.rows) for one in tables if one and len(one.rows) > LONG_TABLE}
     return str(
         _template().render(
             page=page,
             numbers=numbers,
+            long=long,
             specs=_in_script(json.dumps(specs)),
+            data=_in_script(json.dumps(data.sets, separators=(",", ":"))),
             vega=_in_script(_vega()) if charts else "",
             style=_asset("page.css"),
             script=_asset("page.js"),
         )
     )
+
+
+class _Data:
+    """Rows of charts and long tables: the same rows stand in a page once, by columns, with few digits."""
+
+    def __init__(self) -> None:
+        self.sets: dict[str, dict[str, Any]] = {}
+        self._names: dict[str, str] = {}
+
+    def name_of(self, rows: Sequence[Mapping[str, Any]]) -> str:
+        """The name by which the script finds some rows."""
+        keys = dict.fromkeys(key for row in rows for key in row)
+        columns = {key: _packed([_rounded(row.get(key)) for row in rows]) for key in keys}
+        text = json.dumps(columns)
+        if text not in self._names:
+            self._names[text] = f"data-{len(self._names)}"
+            self.sets[self._names[text]] = {"count": len(rows), "columns": columns}
+        return self._names[text]
+
+    def of_chart(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """A specification without its rows, and their name."""
+        data = spec["data"]
+        return {"rows": self.name_of(data["values"]), "spec": {**spec, "data": {"name": data["name"]}}}
+
+
+def _packed(values: list[Any]) -> list[Any] | dict[str, list[Any]]:
+    """A column; texts that repeat stand once, and by their places in the rows."""
+    if not all(isinstance(value, str) for value in values):
+        return values
+    places = {text: at for at, text in enumerate(dict.fromkeys(values))}
+    return {"of": list(places), "at": [places[text] for text in values]} if 2 * len(places) < len(values) else values
+
+
+def _rounded(value: Any) -> Any:
+    """A number with few digits; None for one that JSON does not have."""
+    if not isinstance(value, float):
+        return value
+    return float(f"{value:.{DATA_DIGITS}g}") if math.isfinite(value) else None
 
 
 def shown(value: Cell, digits: int = 4) -> str:

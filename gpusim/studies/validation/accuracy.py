@@ -82,6 +82,20 @@ def errors(predicted: Sequence[float], measured: Sequence[float]) -> dict[str, A
     return dict(zip(names, values, strict=True))
 
 
+QUANTILES = (10, 25, 50, 75, 90)
+"""Percentiles that show how errors are spread."""
+
+
+def spread(fractions: Sequence[float]) -> dict[str, float]:
+    """Percentiles of signed errors, in percent.
+
+    >>> spread([-0.1, 0.0, 0.1])
+    {'p10': -8.0, 'p25': -5.0, 'p50': 0.0, 'p75': 5.0, 'p90': 8.0}
+    """
+    found = np.percentile(np.array(fractions), QUANTILES)
+    return {f"p{name}": percent(float(value)) for name, value in zip(QUANTILES, found, strict=True)}
+
+
 def stratum_of(m: int) -> str:
     """The range of m that a row belongs to.
 
