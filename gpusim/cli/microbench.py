@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpusim.cli.console import emit_result, refuse, refusing_file_errors, report_written
-from gpusim.cli.options import ArchPathOption, FormatOption, complete_arch
+from gpusim.cli.options import ArchPathOption, FormatOption, HtmlOption, complete_arch
 from gpusim.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ all           all of them
 
 Without --measured a suite simulates its own points, with it the points of a table of published readings
 (columns gpu, benchmark, parameters as key=value;..., value, unit, source) on the GPUs that --arch names or on all, and
-prints the errors.
+prints the errors. --html writes a page with the curves, the published readings on them, and every point.
 
 Exit status 1: a point is not simulated; the output names the reasons.
 """
@@ -56,6 +57,7 @@ def microbench(
         Path | None, typer.Option("--plot", help="Draw the curves to a PNG, SVG or PDF.", metavar="FILE")
     ] = None,
     arch_path: ArchPathOption = None,
+    html: HtmlOption = None,
     output: FormatOption = "table",
 ) -> None:
     """Simulate microbenchmarks, each as a program on the GPU."""
@@ -74,7 +76,10 @@ def microbench(
     if plot is not None:
         _draw(points, f"Microbenchmarks: {suite}", plot)
     rows = [one.as_dict() for one in points]
-    emit_result(output, rows, lambda: _tables(rows, None if measured is None else summary(points)))
+    errors = None if measured is None else summary(points)
+    emit_result(output, rows, lambda: _tables(rows, errors))
+    if html is not None:
+        _write_page(suite, points, errors, measured, arch_path or (), html)
     if any(one.value is None for one in points):
         raise typer.Exit(1)
 
@@ -88,6 +93,24 @@ def _draw(points: Sequence[SimulatedPoint], title: str, path: Path) -> None:
         refuse(f"--plot {path}: no benchmark here has a curve of two points that are simulated")
     with refusing_file_errors(path, "choose another file with --plot"):
         draw_curves(panels, title, path)
+    report_written(path)
+
+
+def _write_page(
+    suite: str,
+    points: Sequence[SimulatedPoint],
+    errors: Sequence[Mapping[str, Any]] | None,
+    measured: Path | None,
+    arch_path: Sequence[Path],
+    path: Path,
+) -> None:
+    from gpusim.pages.microbench import microbench_page
+    from gpusim.pages.page import write_page
+    from gpusim.specs import load_spec
+
+    names = dict.fromkeys(one.gpu for one in points if one.value is not None)
+    specs = [load_spec(name, arch_path) for name in names]
+    write_page(microbench_page(suite, points, errors, specs, measured, sys.argv[1:]), path)
     report_written(path)
 
 

@@ -65,6 +65,7 @@ def _panel_title(rows: Sequence[Row]) -> str:
 
 
 def rate_unit(rows: Sequence[Row]) -> str:
+    """Unit of the rates of rows of one data type."""
     return Dtype(rows[0]["dtype"]).format.rate_unit
 
 

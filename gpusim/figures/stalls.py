@@ -89,6 +89,7 @@ def _page(title: str, rows: Sequence[Row], limits: tuple[int, int], how: str) ->
 
 
 def bar_name(row: Row) -> str:
+    """Label of a bar: GPU, data type, and name or shape of the GEMM."""
     return f"{row['gpu']}, {row['dtype']}, {row['label'] or shape_text(row).replace('x', '×')}"
 
 

@@ -13,11 +13,12 @@ from gpusim.figures.style import COLOURS
 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right", "triangle-left")
 DASHES = ([], [6, 3], [8, 3, 2, 3], [2, 2], [10, 2], [5, 2, 2, 2, 2, 2], [1, 1], [14, 4])
+HOLLOW = {"filled": False, "size": 90, "strokeWidth": 1.6, "opacity": 1, "clip": True, "aria": False}
+"""Points of measured runs."""
 MOST_CHOICES = 100
 """Values that a reader may choose from."""
 LOG = {"type": "log", "nice": False, "padding": 12}
 """A logarithmic axis that ends a little beyond the values."""
-BLUES = {"scheme": "blues"}
 Rows = Sequence[Mapping[str, Any]]
 Spec = dict[str, Any]
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
@@ -93,14 +94,20 @@ def categories(name: str, title: str, domain: Sequence[str], **others: Any) -> S
     return field(name, title, "nominal", scale={"domain": list(domain), "range": colours}, **others)
 
 
-def series(name: str, title: str, domain: Sequence[str]) -> Spec:
-    """Channels that tell series apart: colour, dashes and shape."""
-    places = range(len(domain))
-    dashes = [DASHES[(at + at // len(DASHES)) % len(DASHES)] for at in places]
-    looks = {"strokeDash": dashes, "shape": [SHAPES[at % len(SHAPES)] for at in places]}
-    scales = {channel: {"domain": list(domain), "range": looks[channel]} for channel in looks}
-    others = {channel: field(name, title, "nominal", scale=scale) for channel, scale in scales.items()}
-    return {"color": categories(name, title, domain), **others}
+def series(name: str, title: str, domain: Sequence[str] = ()) -> Spec:
+    """Channels that tell series apart: colour, dashes and shape.
+
+    Args:
+        domain: names of the series; those that are drawn if empty.
+    """
+    places = range(len(domain) or len(COLOURS))
+    looks = {
+        "color": [COLOURS[at % len(COLOURS)] for at in places],
+        "strokeDash": [DASHES[(at + at // len(DASHES)) % len(DASHES)] for at in places],
+        "shape": [SHAPES[at % len(SHAPES)] for at in places],
+    }
+    names = {"domain": list(domain)} if domain else {}
+    return {channel: field(name, title, "nominal", scale={**names, "range": looks[channel]}) for channel in looks}
 
 
 def lines(rows: Rows, x: Spec, y: Spec, named: Spec, told: list[Spec], height_px: int = 320) -> Spec:
@@ -127,7 +134,15 @@ def hollow(x: Spec, y: Spec, told: list[Spec], *, where: str, **others: Any) -> 
     """A layer of hollow points, of those rows for which an expression holds: measured runs."""
     return {
         "transform": [{"filter": where}],
-        "mark": {"type": "point", "filled": False, "size": 90, "strokeWidth": 1.6, "opacity": 1, "clip": True},
+        "mark": {
+            "type": "point",
+            "filled": False,
+            "size": 90,
+            "strokeWidth": 1.6,
+            "opacity": 1,
+            "clip": True,
+            "aria": False,
+        },
         "encoding": {"x": x, "y": y, "tooltip": told, **others},
     }
 
@@ -150,7 +165,16 @@ def cells(rows: Rows, x: Spec, y: Spec, value: Spec, text: str, dark: str, told:
         {"mark": {"type": "rect"}, "encoding": {"color": value, "tooltip": told}},
         {"mark": {"type": "text", "fontSize": 11}, "encoding": {"text": {"field": text}, "color": number}},
     ]
-    return spec_of(rows, height={"step": 26}, layer=layers, encoding={"x": x, "y": y})
+    return spec_of(rows, height=26 * lanes(rows, y["field"]), layer=layers, encoding={"x": x, "y": y})
+
+
+def lanes(rows: Rows, name: str, panel: str = "panel") -> int:
+    """Places along an axis of names: of the panel that has most of them, where rows are of several."""
+    found: dict[Any, set[Any]] = {}
+    for row in rows:
+        if row.get(name) is not None:
+            found.setdefault(row.get(panel), set()).add(row[name])
+    return max(map(len, found.values()), default=1)
 
 
 def spread_bars(rows: Rows, label: str, title: str, told: list[Spec]) -> Spec:

@@ -19,8 +19,8 @@ from gpusim.errors import InputError
 from gpusim.files.outputs import replacing
 
 Cell = str | float | int | bool | None
-LONG_TABLE = 400
-"""Rows from which on a table is filled by the page's script, some rows at a time."""
+LONG_TABLE = 200
+"""Rows above which a table is filled by the page's script, some rows at a time."""
 DATA_DIGITS = 5
 """Significant digits of numbers in the data of charts and long tables."""
 
@@ -52,6 +52,11 @@ class Table:
     """Name by which the page's script knows it."""
     filtered: bool = True
     kind: str = field(default="table", init=False)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the script fills it; where cells are edited, all of them are in the page."""
+        return len(self.rows) > LONG_TABLE and not any(column.edited for column in self.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +149,7 @@ def page_text(page: Page) -> str:
     data = _Data()
     specs = {f"chart-{at}": {"name": one.name, **data.of_chart(one.spec)} for at, one in enumerate(charts)}
     numbers = {id(one): f"chart-{at}" for at, one in enumerate(charts)}
-    long = {id(one): data.name_of(one.rows) for one in tables if one and len(one.rows) > LONG_TABLE}
+    long = {id(one): data.name_of(one.rows) for one in tables if one and one.is_long}
     return str(
         _template().render(
             page=page,

@@ -382,11 +382,11 @@ def _sections(
         yield Section(f"{prefix}Predicted and measured", [_parity(one, properties), _by_size(one, properties)])
         spreads = [_Spread(of, _groups(one.rows, of)) for of in properties]
         if spreads:
-            yield Section(f"{prefix}Where the errors are", [_spread(spread) for spread in spreads])
+            yield Section(f"{prefix}Where the errors are", [_spread(spread, prefix) for spread in spreads])
         if any(row["inside"] is not None for row in one.rows):
-            yield Section(f"{prefix}Intervals", [_coverage(one, spreads)])
-        yield Section(f"{prefix}Largest errors", [_worst(one)])
-        yield Section(f"{prefix}All rows", [_all(one)])
+            yield Section(f"{prefix}Intervals", [_coverage(one, spreads, prefix)])
+        yield Section(f"{prefix}Largest errors", [_worst(one, prefix)])
+        yield Section(f"{prefix}All rows", [_all(one, prefix)])
     if one.skipped:
         columns = (
             Column("name", "row"),
@@ -394,7 +394,9 @@ def _sections(
             Column("reason", "reason"),
             Column("place", "table:line"),
         )
-        yield Section(f"{prefix}No prediction", [Table(columns, one.skipped, "Rows without a prediction, and why")])
+        yield Section(
+            f"{prefix}No prediction", [Table(columns, one.skipped, f"{prefix}rows without a prediction, and why")]
+        )
 
 
 def _summary(one: _Compared) -> Facts:
@@ -489,7 +491,7 @@ def _groups(rows: Sequence[_Row], of: _Property) -> list[_Row]:
     return sorted(found, key=lambda group: (-group["rows"], group["group"]))
 
 
-def _spread(spread: _Spread) -> Chart:
+def _spread(spread: _Spread, prefix: str) -> Chart:
     of, groups = spread
     drawn = groups[:MOST_GROUPS]
     told = charts.tips(
@@ -516,11 +518,11 @@ def _spread(spread: _Spread) -> Chart:
         "Line: from the 10th to the 90th percentile of the signed errors. Bar: from the 25th to the 75th. Mark: the "
         f"median. To the right of 0 the predicted value is larger.{left}"
     )
-    table = Table(columns, groups, f"Errors by {of.title}")
+    table = Table(columns, groups, f"{prefix}errors by {of.title}")
     return Chart(charts.spread_bars(drawn, "group", "error [%]", told), f"Errors by {of.title}", text, table)
 
 
-def _coverage(one: _Compared, spreads: Sequence[_Spread]) -> Chart:
+def _coverage(one: _Compared, spreads: Sequence[_Spread], prefix: str) -> Chart:
     """How many measured values are in the intervals of their predictions."""
     every = {"group": "all", "rows": len(one.rows), "inside_pct": _inside_pct(one.rows)}
     rows = [every] + [
@@ -540,7 +542,7 @@ def _coverage(one: _Compared, spreads: Sequence[_Spread]) -> Chart:
         f"Share of the measured values that are in the {COVERAGE_PCT} % interval of their prediction, of rows that "
         f"have one. Intervals that are right reach the dashed line at {COVERAGE_PCT} %; beyond it they are too wide."
     )
-    return Chart(spec, "Coverage of the intervals", text, Table(columns, rows, "Coverage of the intervals"))
+    return Chart(spec, "Coverage of the intervals", text, Table(columns, rows, f"{prefix}coverage of the intervals"))
 
 
 def _values(one: _Compared) -> list[Column]:
@@ -554,14 +556,14 @@ def _values(one: _Compared) -> list[Column]:
     ]
 
 
-def _worst(one: _Compared) -> Block:
+def _worst(one: _Compared, prefix: str) -> Block:
     bottleneck = [Column(of.key, of.title) for of in one.properties if of.key == "bottleneck"]
     columns = (*_values(one), *bottleneck, *one.causes, Column("place", "table:line"))
-    return Table(columns, one.worst, "Rows with the largest errors, and what explains their predictions")
+    return Table(columns, one.worst, f"{prefix}rows with the largest errors, and what explains their predictions")
 
 
-def _all(one: _Compared) -> Block:
+def _all(one: _Compared, prefix: str) -> Block:
     others = [Column(of.key, of.title) for of in one.properties if of.key != "gpu"]
     inside = [Column("inside", "in interval")] if any(row["inside"] is not None for row in one.rows) else []
     columns = (*_values(one), *inside, *others, Column("place", "table:line"))
-    return Table(columns, one.rows, "Every row that has a prediction")
+    return Table(columns, one.rows, f"{prefix}every row that has a prediction")

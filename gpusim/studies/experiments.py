@@ -9,7 +9,8 @@ from gpusim import figures
 from gpusim.errors import InputError
 from gpusim.execution.service import Service
 from gpusim.experiment.claims import ClaimsExperiment
-from gpusim.experiment.definition import TrainingExperiment
+from gpusim.experiment.comparison import Row
+from gpusim.experiment.definition import Experiment, TrainingExperiment
 from gpusim.experiment.loading import AnyExperiment, open_experiment, shipped_experiments
 from gpusim.experiment.model_speedups import ModelSpeedups
 from gpusim.progress import Progress, no_progress
@@ -24,8 +25,18 @@ from gpusim.report.formatting import shape_text
 from gpusim.report.prediction_tables import ledger_table
 from gpusim.report.text_table import TextTable
 from gpusim.studies.claims import run_claims
+from gpusim.studies.manifest import RESULTS, failed_cases
 from gpusim.studies.model_speedups import run_model_speedups
-from gpusim.studies.run import MOST_PRINTED, Finished, run_experiment, run_training
+from gpusim.studies.rows import read_plain_rows
+from gpusim.studies.run import (
+    GRADIENTS,
+    MOST_PRINTED,
+    Counts,
+    Finished,
+    run_experiment,
+    run_training,
+    shown_rows,
+)
 
 
 def output_folders(names: Sequence[str], out: Path | None) -> list[Path]:
@@ -59,6 +70,21 @@ def run(
     if isinstance(experiment, ModelSpeedups):
         return run_model_speedups(experiment, folder, service=service, command=command, progress=progress)
     return run_experiment(experiment, folder, service=service, command=command, progress=progress)
+
+
+def finished_in(experiment: AnyExperiment, folder: Path) -> Finished:
+    """What a run has left in its folder, which is up to date: rows and measured points."""
+    failed = failed_cases(folder)
+    if isinstance(experiment, Experiment):
+        rows = shown_rows(experiment, folder / RESULTS)
+        counts = Counts(sum(1 for _ in experiment.cases()), failed)
+        return Finished(tuple(rows), experiment.measured_points(), (), 0, 0, counts)
+    return Finished(tuple(read_plain_rows(folder / RESULTS)), (), (), 0, 0)
+
+
+def gradients_in(folder: Path) -> list[Row]:
+    """Gradients by magnitude that a training has left in its folder."""
+    return [row for row in read_plain_rows(folder / GRADIENTS) if row["run"] != ""]
 
 
 def tables(experiment: AnyExperiment, finished: Finished) -> list[TextTable]:

@@ -114,3 +114,19 @@ def read_rows(path: Path, kinds: Mapping[str, type], names: Collection[str]) -> 
         for cells in rows:
             if not cells[-1]:
                 yield {name: parse(cells[at]) if cells[at] else "" for at, name, parse in read}
+
+
+def read_plain_rows(path: Path) -> Iterator[Row]:
+    """The rows of a file without named types: numbers and truth values where a text is one."""
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            yield {name: _plain(text) for name, text in row.items()}
+
+
+def _plain(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return {"True": True, "False": False}.get(text, text)

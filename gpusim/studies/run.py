@@ -37,6 +37,8 @@ from gpusim.studies.rows import METRICS_TEXT, columns, read_rows, row_text, writ
 
 TRACEBACKS = "tracebacks.txt"
 """File of the tracebacks of defects of gpusim; a folder that has this file is never up to date."""
+GRADIENTS = "gradients.csv"
+"""File of the gradients of a training by magnitude."""
 MOST_PRINTED = 1_000
 """Rows that a table prints; all are in the CSV."""
 SHOWN = (
@@ -122,7 +124,7 @@ def run_experiment(
                 progress(done, len(sweep))
         with staging(out, MANIFEST) as folder:
             counts, failures = _write_results(experiment, sweep, folder)
-            rows = _shown_rows(experiment, folder / RESULTS)
+            rows = shown_rows(experiment, folder / RESULTS)
             _draw(experiment, rows, points, folder, counts)
             write_manifest(folder, inputs, {"rows": counts.all, "failed": counts.failed})
             written = _in_order(experiment, out, {path.name for path in folder.iterdir()})
@@ -194,7 +196,7 @@ def _nothing_predicted(failures: _Failures, sweep: ResumableSweep[str]) -> Excep
     return error
 
 
-def _shown_rows(experiment: Experiment, table: Path) -> list[Row]:
+def shown_rows(experiment: Experiment, table: Path) -> list[Row]:
     """The rows that tables and plots show, with the columns that they read."""
     metrics = (plot.metric for plot in experiment.content.plots)
     shown = read_rows(table, columns(experiment), {*SHOWN, *metrics, GPU_NAME, *experiment.varying})
@@ -242,7 +244,7 @@ def run_training(
         ]
         with staging(out, MANIFEST) as folder:
             write_results(folder, rows)
-            write_csv(folder / "gradients.csv", gradients or [{"run": "", "exponent": "", "gradients": ""}])
+            write_csv(folder / GRADIENTS, gradients or [{"run": "", "exponent": "", "gradients": ""}])
             figures.draw_training(experiment.content, rows, gradients, folder / experiment.plot_file)
             write_manifest(folder, inputs, {"rows": len(rows)})
             written = _in_order(experiment, out, {path.name for path in folder.iterdir()})

@@ -38,7 +38,7 @@
       axis: { labelColor: ink, titleColor: ink, gridColor: line, domainColor: soft, tickColor: soft, labelLimit: 320, labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal", tickCount: 6 },
       legend: { orient: "top", layout: { top: { anchor: "start", bounds: "full" } }, columns: Math.max(1, Math.floor(width / 240)), titleFontWeight: "normal", symbolStrokeColor: soft, symbolBaseFillColor: soft, labelColor: ink, titleColor: ink, labelFontSize: 12, titleFontSize: 12, labelLimit: 320 },
       header: { labelColor: ink, titleColor: ink }, title: { color: ink }, text: { color: ink }, rule: { color: ink }, view: { stroke: line },
-      style: { ink: { color: ink, stroke: ink, fill: ink }, paper: { fill: printing ? "#fff" : css("--paper") } },
+      style: { ink: { color: ink, stroke: ink, fill: ink }, "ink-line": { color: ink, stroke: ink }, paper: { fill: printing ? "#fff" : css("--paper") } },
     };
   };
 
