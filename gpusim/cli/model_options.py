@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -12,7 +12,6 @@ from gpusim.cli.options import pairs_of, size_of
 
 if TYPE_CHECKING:
     from gpusim.execution.models import ModelWorkload
-    from gpusim.models.policy import Precision
 
 PrecisionsOption = Annotated[
     list[str] | None,
@@ -141,30 +140,21 @@ def model_workload(
     name: str, precision: str, work: WorkOptions, how: FrameworkOptions, sharing: SharingOptions
 ) -> ModelWorkload:
     """The step that options stand for; without a precision, that of the model file."""
-    from gpusim.execution.models import ModelWorkload
-    from gpusim.models.containers import known_container, version_in
-    from gpusim.models.loading import open_model
-    from gpusim.models.policy import Policy, default_layout
-    from gpusim.step.options import StepOptions
+    from gpusim.execution.models import model_step
 
-    precision = precision or open_model(name).content.precision
-    container = known_container(how.container)
-    version = how.version or version_in(container)
-    policy = Policy(
+    step = model_step(
+        name,
         mode="train" if work.trains else "inference",
-        precision=cast("Precision", precision),
-        framework=how.framework,
-        version=version,
-        layout=how.layout or default_layout(precision),
+        precision=precision,
+        sizes=work.sizes,
+        layout=how.layout,
         fusion=how.fusion,
         attention=how.attention,
         checkpointing=how.checkpointing,
-        accumulates=work.accumulation > 1,
-    )
-    options = StepOptions(
-        accumulation=work.accumulation,
         graphs=how.graphs,
-        synchronised=work.mode == "inference",
-        framework=container or f"{how.framework}-{version}",
+        accumulation=work.accumulation,
+        framework=how.framework,
+        version=how.version,
+        container=how.container,
     )
-    return ModelWorkload(name, policy, options, work.sizes, (), sharing.gpus, sharing.parallel, sharing.node)
+    return replace(step, gpus=sharing.gpus, parallel=sharing.parallel, node=sharing.node)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from gpusim.errors import InputError
 from gpusim.gc_pause import gc_paused
+from gpusim.models.containers import known_container, version_in
 from gpusim.models.loading import Model, open_model
-from gpusim.models.policy import Policy
+from gpusim.models.policy import AttentionKind, Fusion, Layout, Mode, Policy, Precision, default_layout
 from gpusim.prediction.timing import Simulate
 from gpusim.sim.simulate import simulate
 from gpusim.specs.nodes import load_node
@@ -102,6 +103,56 @@ class ModelWorkload:
         sizes = ", ".join(f"{name} {size}" for name, size in self.sizes.items()) or "sizes of its file"
         where = f", {self.parallel} parallel with {self.gpus} GPUs," if self.gpus > 1 else ""
         return f"{self.model}, {self.policy.mode} in {self.policy.precision}, {sizes}{where}"
+
+
+def model_step(
+    model: str,
+    *,
+    mode: Mode = "train",
+    precision: str = "",
+    sizes: Mapping[str, int] | None = None,
+    layout: Layout | None = None,
+    fusion: Fusion = "none",
+    attention: AttentionKind | None = None,
+    checkpointing: bool = False,
+    graphs: bool = False,
+    accumulation: int = 1,
+    framework: str = "pytorch",
+    version: str | None = None,
+    container: str = "",
+) -> ModelWorkload:
+    """The step of a model on one GPU that these choices describe, as ``gpusim model`` runs it.
+
+    Args:
+        precision: That of the model's file if empty.
+        layout: Of images; the one that the precision is used with if None.
+        version: That of the container if None, else the newest known.
+
+    Raises:
+        SpecError: no such model, or an invalid file.
+        PolicyError: choices that contradict each other.
+    """
+    precision = precision or open_model(model).content.precision
+    known = known_container(container)
+    version = version or version_in(known)
+    policy = Policy(
+        mode=mode,
+        precision=cast("Precision", precision),
+        framework=framework,
+        version=version,
+        layout=layout or default_layout(precision),
+        fusion=fusion,
+        attention=attention,
+        checkpointing=checkpointing,
+        accumulates=accumulation > 1,
+    )
+    options = StepOptions(
+        accumulation=accumulation,
+        graphs=graphs,
+        synchronised=mode == "inference",
+        framework=known or f"{framework}-{version}",
+    )
+    return ModelWorkload(model, policy, options, sizes or {})
 
 
 @dataclass(frozen=True, slots=True)
