@@ -90,6 +90,17 @@ def progress_lines(what: str) -> Iterator[Progress]:
 
 
 @contextmanager
+def without_lines() -> Iterator[None]:
+    """A context without lines of progress, which the life of a server has none of."""
+    silent = _Display(math.inf, lambda *_: None)
+    _displays.append(silent)
+    try:
+        yield
+    finally:
+        _displays.remove(silent)
+
+
+@contextmanager
 def _without_signals() -> Iterator[None]:
     """A context in which threads start that take no signals: the main thread may hold them back."""
     held = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())

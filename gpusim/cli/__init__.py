@@ -35,6 +35,7 @@ from gpusim.cli import (
     nodes,
     numerics,
     run,
+    serve,
     trace,
     validate,
 )
@@ -77,6 +78,7 @@ app.command(help=explain.HELP, cls=OneArchCommand)(with_groups(explain.explain))
 app.command()(run.run)
 app.command(help=validate.HELP)(validate.validate)
 app.command(help=microbench.HELP)(microbench.microbench)
+app.command(help=serve.HELP)(serve.serve)
 app.command(cls=OneArchCommand)(mathmode.mathmode)
 app.command()(calibrate.calibrate)
 app.command("import", help=import_.HELP)(with_groups(import_.import_))

@@ -137,14 +137,11 @@ def _write_page(
 
 
 def _names(text: str, spec: SpecOptions) -> list[str]:
-    """The GPUs that are named; all are those of ``archs list`` that draw power, which a textbook's does not."""
-    from gpusim.hardware.gpu import NO_LIMIT
-    from gpusim.specs import list_archs, load_spec
+    """The GPUs that are named."""
+    from gpusim.studies.workload import powered_boards
 
     if text == "all":
-        folders = spec.arch_path or ()
-        names = [entry.name for entry in list_archs(folders)]
-        return [name for name in names if load_spec(name, folders).gpu.power.board_limit_w < NO_LIMIT]
+        return powered_boards(spec.arch_path or ())
     names = [name.strip() for name in text.split(",")]
     if not all(names):
         refuse(f"--archs {text}: an empty name; write GPUs separated by commas, or all")

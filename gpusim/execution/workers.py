@@ -148,7 +148,7 @@ def available_cores() -> int:
 
 def _work(connection: Connection) -> None:
     """The life of a worker: say that it is there, take the context, then one task after the other."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     with suppress(EOFError, OSError):  # the parent has closed the pipe
         connection.send(None)
         context = pickle.loads(connection.recv_bytes())  # noqa: S301 -- of our own parent
@@ -178,7 +178,8 @@ def _sendable(error: Exception) -> Exception:
     return sent
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """End this process when its parent ends, even if that is killed; for a thread of its own."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

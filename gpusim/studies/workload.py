@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -12,10 +12,11 @@ from gpusim.confidence import Evidence
 from gpusim.cuda_version import CudaVersion
 from gpusim.execution.cases import Case, OperatorWorkload, Predictable, case_with
 from gpusim.execution.models import ModelWorkload
+from gpusim.hardware.gpu import NO_LIMIT
 from gpusim.prediction.own_kernel import AS_SHIPPED, KernelShape
 from gpusim.prediction.results import Result
 from gpusim.report.model_tables import step_of_each_title
-from gpusim.specs import load_spec, with_overrides
+from gpusim.specs import list_archs, load_spec, with_overrides
 from gpusim.specs.load import Spec
 from gpusim.step.model import ModelResult
 
@@ -59,6 +60,13 @@ class GpuVariant:
             workload = replace(workload, arch_path=self.arch_path)
             return Case(self.spec.system, workload)
         return case_with(self.own_kernel, Case(self.spec.system, workload))
+
+
+def powered_boards(arch_path: Iterable[Path] = ()) -> list[str]:
+    """Names of the boards that draw power, which a textbook's does not: all that are worth comparing."""
+    folders = tuple(arch_path)
+    names = [entry.name for entry in list_archs(folders)]
+    return [name for name in names if load_spec(name, folders).gpu.power.board_limit_w < NO_LIMIT]
 
 
 def without_limits(workload: Workload) -> Workload:

@@ -6,7 +6,7 @@
 
   // Data: rows by name, which charts and long tables share -----------------------------------------
 
-  const data = JSON.parse(document.getElementById("data").textContent);
+  const data = JSON.parse(document.getElementById("data")?.textContent ?? "{}");
   const rowsOf = (name) => {
     const { count, columns } = data[name];
     const read = Object.entries(columns).map(([key, column]) =>
@@ -31,6 +31,9 @@
     });
   };
 
+  // Where a policy forbids scripts and styles made of text: expressions are interpreted, and styles are in files.
+  const strict = document.documentElement.dataset.strict ? { ast: true, defaultStyle: false, tooltip: { disableDefaultStyle: true } } : {};
+
   const config = (printing, width) => {
     const ink = printing ? "#000" : css("--ink"), soft = printing ? "#444" : css("--soft"), line = printing ? "#bbb" : css("--line");
     return {
@@ -52,10 +55,10 @@
       const spec = { ...chart.spec, description: place.dataset.description };
       const width = spec.width === "container" || spec.width === undefined ? Math.max(280, place.clientWidth - 4) : spec.width;
       if (spec.width !== undefined) spec.width = width;
-      const values = rowsOf(chart.rows);
+      const values = chart.rows ? rowsOf(chart.rows) : spec.data.values;
       spec.data = { ...spec.data, values };
       const renderer = values.length > MANY_MARKS ? "canvas" : "svg";
-      const found = await vegaEmbed(place, spec, { renderer, actions: false, logLevel: 1, config: config(printing, width) });
+      const found = await vegaEmbed(place, spec, { renderer, actions: false, logLevel: 1, config: config(printing, width), ...strict });
       const controls = (spec.params ?? []).filter((one) => !one.select).map((one) => one.name);
       views[id] = { view: found.view, rows: chart.rows, controls };
       if (chart.name) views[chart.name] = views[id];
@@ -65,7 +68,7 @@
       if (drawn) { drawn.setAttribute("role", "img"); drawn.setAttribute("aria-label", place.dataset.description); }
     }));
     document.documentElement.dataset.drawn = "yes";
-    document.dispatchEvent(new Event("drawn"));
+    document.dispatchEvent(new CustomEvent("drawn", { detail: views }));
   };
 
   // Zoom by buttons, which the keyboard reaches: as the wheel and dragging do it ----------------------
@@ -203,7 +206,7 @@
     };
   };
 
-  const tables = new Map([...document.querySelectorAll("table")].map((table) => [table, table.dataset.rows ? long(table) : whole(table)]));
+  const tables = new Map([...document.querySelectorAll(".table table")].map((table) => [table, table.dataset.rows ? long(table) : whole(table)]));
   for (const [table, kind] of tables) {
     const headings = [...table.tHead.rows[0].cells];
     headings.forEach((cell, at) => {
