@@ -78,7 +78,7 @@ def what_if_page(workload: str, sides: Sequence[Side], specs: Sequence[Spec], fi
             Section("Boards", [table_of(sides)]),
             Section("Charts", charts_of(rows_of(sides))),
             *([Section("Changed boards as files", yaml, folded=True)] if yaml else []),
-            *provenance(specs, command, _ASSUMPTIONS, "Command that predicts the first board again"),
+            *provenance(specs, command, _ASSUMPTIONS, told="Command that predicts the first board again"),
         ],
     )
 

@@ -198,7 +198,7 @@
   const draw = () => {
     if (!views || !charts) return;
     byId("figures").removeAttribute("aria-hidden");
-    for (const [name, chart] of Object.entries(charts)) views[name].height(chart.height_px).data("rows", chart.rows).resize().run();
+    for (const [name, chart] of Object.entries(charts)) views[name].view.height(chart.height_px).data("rows", chart.rows).resize().run();
   };
   document.addEventListener("drawn", (event) => { views = event.detail; draw(); });
 
