@@ -157,7 +157,7 @@ readme: $(VENV)/.runtime $(RECORDED)
 		$(addprefix --traces ,$(RECORDED) $(VECTOR_TRACES)) $(foreach table,$(TABLES),$(MEASURED)/validate/$(table).csv)
 
 figures: $(VENV)/.runtime
-	$(BIN)/python benchmarks/figures.py
+	$(BIN)/python benchmarks/figures.py $(addprefix --microbenchmarks ,$(wildcard $(MICROBENCHMARKS)))
 	$(BIN)/python benchmarks/claims_page.py
 	$(BIN)/python benchmarks/design_space_page.py
 	$(BIN)/python benchmarks/notebook.py

@@ -94,7 +94,7 @@ def tables(given: argparse.Namespace) -> dict[Path, dict[str, str]]:
         model["events"] = f"{events_table(report)}\n{written}"
         model["intervals"] = intervals_table(report, figures, steps)
         model["limits"] = limits_table(named_bottlenecks(jobs=available_cores()))
-        save(picture(report), PARITY_PICTURE)
+        save(picture(report, steps.values()), PARITY_PICTURE)
         short["accuracy"] = f"{summary(report, steps.values(), calibrations)}\n{written}"
     if figures:
         long["published"] = published_table(figures)

@@ -14,8 +14,9 @@ from gpusim.figures.validation_plots import ComparedRun, Figure, RunsPanel, pari
 from gpusim.studies.validation.accuracy import errors, metrics
 from gpusim.studies.validation.prediction import Scored
 from gpusim.studies.validation.report import ValidationReport
-from gpusim.studies.validation.step_report import EndToEndReport
+from gpusim.studies.validation.step_report import EndToEndReport, ScoredStep
 
+STEPS = "steps of whole models"
 LINES = {GEMMS: "GEMMs", CONVOLUTIONS: "convolutions", MEMORY_BOUND: "memory-bound operators"}
 """What the picture and the table call the kinds of operators."""
 
@@ -28,11 +29,10 @@ def summary(report: ValidationReport, steps: Iterable[EndToEndReport], calibrati
         of_kind = metrics(scored, [])
         means = (percent(of_kind[name]) for name in ("mape", "median_ape", "bound_mape"))
         lines.append(row((f"{kind}, {_gpus(scored)}", f"{len(scored):,}", *means)))
-    whole = [one for of_table in steps for one in of_table.scored if without_fitted_host(one.row)]
-    if whole:
+    if whole := _whole(steps):
         of_steps = errors([one.predicted for one in whole], [one.row.value for one in whole])
         cells = (
-            "steps of whole models, to which no host time was fitted",
+            f"{STEPS}, to which no host time was fitted",
             f"{len(whole):,}",
             percent(of_steps["mape"]),
         )
@@ -43,9 +43,17 @@ def summary(report: ValidationReport, steps: Iterable[EndToEndReport], calibrati
     return "\n".join([*lines, ""])
 
 
-def picture(report: ValidationReport) -> Figure:
-    """Predicted against measured times of all runs, a panel for each kind of operator."""
-    return parity([_panel(kind, scored) for kind, scored in _by_kind(report).items()])
+def picture(report: ValidationReport, steps: Iterable[EndToEndReport]) -> Figure:
+    """Predicted against measured times: a panel for each kind of operator, and for steps of whole models."""
+    panels = [_panel(kind, scored) for kind, scored in _by_kind(report).items()]
+    if whole := _whole(steps):
+        panels.append(_panel_of_steps(whole))
+    return parity(panels)
+
+
+def _whole(steps: Iterable[EndToEndReport]) -> list[ScoredStep]:
+    """The steps to which no host time was fitted."""
+    return [one for of_table in steps for one in of_table.scored if without_fitted_host(one.row)]
 
 
 def boards_left_out(calibrations: Sequence[Path]) -> tuple[int, float]:
@@ -70,7 +78,7 @@ def _by_kind(report: ValidationReport) -> dict[str, list[Scored]]:
     return {name: scored for name, scored in found.items() if scored}
 
 
-def _gpus(scored: Sequence[Scored]) -> str:
+def _gpus(scored: Sequence[Scored] | Sequence[ScoredStep]) -> str:
     count = len({item.row.gpu for item in scored})
     return f"{count} GPU{'s' * (count > 1)}"
 
@@ -80,3 +88,14 @@ def _panel(kind: str, scored: Sequence[Scored]) -> RunsPanel:
     of_kind = metrics(scored, [])
     subtitle = f"{len(runs):,} runs on {_gpus(scored)}, mean error {of_kind['mape']:.1f} %"
     return RunsPanel(kind, subtitle, runs)
+
+
+def _panel_of_steps(scored: Sequence[ScoredStep]) -> RunsPanel:
+    """Times of steps; throughputs are compared at the predicted step's batch."""
+    predicted_us = [one.result.timed.time_us for one in scored]
+    runs = tuple(
+        ComparedRun(one.row.batch, one.longer * time_us, time_us, one.row.mode)
+        for one, time_us in zip(scored, predicted_us, strict=True)
+    )
+    found = errors([one.predicted for one in scored], [one.row.value for one in scored])
+    return RunsPanel(STEPS, f"{len(runs):,} runs on {_gpus(scored)}, mean error {found['mape']:.1f} %", runs)

@@ -51,6 +51,15 @@ def bytes_per_cycle(bandwidth_gb_per_s: float, clock_mhz: float) -> float:
     return bandwidth_gb_per_s * GIGA / (clock_mhz * MEGA)
 
 
+def gb_per_s(bandwidth_bytes_per_cycle: float, clock_mhz: float) -> float:
+    """Bandwidth of so many bytes in an SM cycle [GB/s].
+
+    >>> gb_per_s(1000.0, 1410.0)
+    1410.0
+    """
+    return bandwidth_bytes_per_cycle * clock_mhz * MEGA / GIGA
+
+
 def bytes_per_us(bandwidth_gb_per_s: float) -> float:
     """Bandwidth in bytes per microsecond.
 

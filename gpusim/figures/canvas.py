@@ -1,18 +1,22 @@
-"""Layout of a figure: panels in a grid, title above, legend and notes below.
+"""Layout of a figure: panels in rows, title above, legend and notes below.
 
-Panels have a fixed size [inch]. Labels and ticks around them are measured after drawing, and the figure is made as
-large as the sum, so that no text is cut or overlaps.
+Panels have a least size [inch]. Labels and ticks around them are measured after drawing, and the figure is made as
+large as the sum, so that no text is cut or overlaps. Rows that have as many panels, of one kind, stand below each other
+as a grid; other rows are stretched to the same width, so that no corner of the figure stays empty.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import matplotlib as mpl
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colorbar import Colorbar
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.text import Text
@@ -28,6 +32,7 @@ ENTRY_IN = 3.3
 """Longest line of a legend entry."""
 MAX_COLUMNS = 4
 TITLE_SIZE, SUBTITLE_SIZE, PANEL_TITLE_SIZE, NOTE_SIZE = 12.0, 8.5, 9.0, 7.5
+COLOUR_BAR_IN = (3.6, 0.13)
 PROVISIONAL_IN = 10.0
 """Figure size while panels are drawn and measured."""
 
@@ -44,6 +49,18 @@ class Caption:
     """States that the values are simulated, and under which conditions."""
     entries: Sequence[Entry] = ()
     notes: Sequence[str] = ()
+
+
+def cells(count: int, most: int) -> list[tuple[int, int]]:
+    """Row and column of each of ``count`` panels, at most ``most`` abreast, in rows that are about equally full.
+
+    >>> cells(4, 3), cells(5, 3)
+    ([(0, 0), (0, 1), (1, 0), (1, 1)], [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)])
+    """
+    rows = math.ceil(count / most)
+    fuller = count % rows if rows else 0
+    sizes = [count // rows + (row < fuller) for row in range(rows)]
+    return [(row, column) for row, size in enumerate(sizes) for column in range(size)]
 
 
 def page_title(title: str, number: int, pages: int) -> str:
@@ -72,7 +89,29 @@ class _Panel:
     column: int
     width: float
     height: float
+    kind: str
+    stretches: bool
     margins: _Margins = field(default_factory=lambda: _Margins(0, 0, 0, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """The columns of the rows of a grid: widest margin before, width, and widest margin after the panels of each."""
+
+    lefts: list[float]
+    widths: list[float]
+    rights: list[float]
+    stretches: bool
+
+    @property
+    def width(self) -> float:
+        """From the first margin to the last."""
+        return sum(self.lefts) + sum(self.widths) + sum(self.rights) + GAP_IN * (len(self.widths) - 1)
+
+    def stretched_to(self, width: float) -> _Columns:
+        """The columns with the rest of a width divided among them, where they stretch."""
+        share = (width - self.width) / len(self.widths) if self.stretches else 0.0
+        return replace(self, widths=[own + share for own in self.widths])
 
 
 class Canvas:
@@ -82,22 +121,50 @@ class Canvas:
         self.figure = Figure(figsize=(PROVISIONAL_IN, PROVISIONAL_IN), dpi=DPI)
         self._panels: list[_Panel] = []
 
-    def panel(self, row: int, column: int, width_in: float, height_in: float, *titles: str) -> Axes:
-        """Axes of a given size in a grid cell; each title begins on a line of its own."""
+    def panel(
+        self,
+        row: int,
+        column: int,
+        width_in: float,
+        height_in: float,
+        *titles: str,
+        kind: str = "",
+        stretches: bool = True,
+    ) -> Axes:
+        """Axes of a least size in a row; each title begins on a line of its own.
+
+        Args:
+            row: Counted from the top.
+            column: Counted from the left within the row.
+            width_in: Width without labels [inch]; more where another row is wider.
+            height_in: Height without labels [inch].
+            titles: Above the axes.
+            kind: Only rows of one kind, and with as many panels, are aligned with each other.
+            stretches: Whether the panel may become wider; all or none of a row do.
+        """
         ax = self.figure.add_axes((0.0, 0.0, width_in / PROVISIONAL_IN, height_in / PROVISIONAL_IN))
         lines = [wrapped(title, width_in, PANEL_TITLE_SIZE) for title in titles if title]
         ax.set_title("\n".join(lines), loc="left", fontsize=PANEL_TITLE_SIZE)
-        self._panels.append(_Panel(ax, row, column, width_in, height_in))
+        self._panels.append(_Panel(ax, row, column, width_in, height_in, kind, stretches))
         return ax
+
+    def colour_bar(self, row: int, scale: ScalarMappable, label: str, *, extend: str = "neither") -> Colorbar:
+        """A horizontal bar with the colours of all maps, in a row of its own below them."""
+        bar = self.panel(row, 0, *COLOUR_BAR_IN, kind="colour bar", stretches=False)
+        bar.grid(visible=False)
+        drawn = self.figure.colorbar(scale, cax=bar, orientation="horizontal", extend=extend)
+        bar.set_xlabel(label)
+        return drawn
 
     def finish(self, caption: Caption) -> Figure:
         """Measure what was drawn, set the size of the figure and place everything."""
         renderer = renderer_of(self.figure)
         for panel in self._panels:
             panel.margins = _margins(panel.ax, renderer)
-        lefts, widths, rights = self._tracks("column", "left", "width", "right")
-        tops, heights, bottoms = self._tracks("row", "top", "height", "bottom")
-        inner = sum(lefts) + sum(widths) + sum(rights) + GAP_IN * (len(widths) - 1)
+        numbers = sorted({panel.row for panel in self._panels})
+        rows = [[panel for panel in self._panels if panel.row == number] for number in numbers]
+        columns = self._columns(rows)
+        inner = max(one.width for one in columns)
         page = max(inner, LEAST_WIDTH_IN)
         head = _Stack(self.figure, renderer)
         head.add(caption.title, page, TITLE_SIZE, weight="bold")
@@ -106,29 +173,42 @@ class Canvas:
         foot.add_legend(caption.entries, page)
         for note in caption.notes:
             foot.add(note, page, NOTE_SIZE, color="0.35")
+        tops = [max(panel.margins.top for panel in row) for row in rows]
+        heights = [max(panel.height for panel in row) for row in rows]
+        bottoms = [max(panel.margins.bottom for panel in row) for row in rows]
         body = sum(tops) + sum(heights) + sum(bottoms) + GAP_IN * (len(heights) - 1)
         gaps = GAP_IN * (bool(head.height) + bool(foot.height))
         width, height = page + 2 * PAD_IN, head.height + body + foot.height + gaps + 2 * PAD_IN
         self.figure.set_size_inches(width, height)
         head.place(PAD_IN, height - PAD_IN, width, height)
         foot.place(PAD_IN, PAD_IN + foot.height, width, height)
-        left_edges = _edges(PAD_IN + (page - inner) / 2, lefts, widths, rights)
         top_edges = _edges(PAD_IN + head.height + (GAP_IN if head.height else 0), tops, heights, bottoms)
-        for panel in self._panels:
-            left, top = left_edges[panel.column], height - top_edges[panel.row]
-            box = (left / width, (top - panel.height) / height, panel.width / width, panel.height / height)
-            panel.ax.set_position(box)
+        for row, own, below in zip(rows, columns, top_edges, strict=True):
+            filled = own.stretched_to(inner)
+            lefts = _edges(PAD_IN + (page - filled.width) / 2, filled.lefts, filled.widths, filled.rights)
+            for panel in row:
+                at = panel.column
+                wide = panel.width + filled.widths[at] - own.widths[at]
+                box = (lefts[at] / width, (height - below - panel.height) / height, wide / width, panel.height / height)
+                panel.ax.set_position(box)
         return self.figure
 
-    def _tracks(self, axis: str, before: str, size: str, after: str) -> tuple[list[float], list[float], list[float]]:
-        """Widest margin before, size, and widest margin after the panels of each column, or row."""
-        count = 1 + max(getattr(panel, axis) for panel in self._panels)
-        own = [[panel for panel in self._panels if getattr(panel, axis) == index] for index in range(count)]
-        return (
-            [max(getattr(panel.margins, before) for panel in panels) for panels in own],
-            [max(getattr(panel, size) for panel in panels) for panels in own],
-            [max(getattr(panel.margins, after) for panel in panels) for panels in own],
-        )
+    @staticmethod
+    def _columns(rows: Sequence[Sequence[_Panel]]) -> list[_Columns]:
+        """The columns of each row; rows of one kind with as many panels share theirs."""
+        grids: dict[tuple[str, int], list[_Panel]] = {}
+        for row in rows:
+            grids.setdefault((row[0].kind, len(row)), []).extend(row)
+        found = {}
+        for key, panels in grids.items():
+            own = [[panel for panel in panels if panel.column == column] for column in range(key[1])]
+            found[key] = _Columns(
+                [max(panel.margins.left for panel in column) for column in own],
+                [max(panel.width for panel in column) for column in own],
+                [max(panel.margins.right for panel in column) for column in own],
+                all(panel.stretches for panel in panels),
+            )
+        return [found[row[0].kind, len(row)] for row in rows]
 
 
 class _Stack:

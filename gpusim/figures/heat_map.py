@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from gpusim.experiment.comparison import Row
 from gpusim.experiment.plot_pages import heat_map_pages
 from gpusim.figures import ticks
-from gpusim.figures.canvas import Canvas, Caption, page_title
+from gpusim.figures.canvas import Canvas, Caption, cells, page_title
 from gpusim.figures.overlay import conditions
 from gpusim.figures.style import text_width
 
@@ -39,18 +39,20 @@ def draw_sparse_speedup(title: str, rows: Sequence[Row]) -> list[Figure]:
     figures = []
     for number, page in enumerate(pages, 1):
         canvas = Canvas()
-        for index, (name, own) in enumerate(page):
+        for place, (name, own) in zip(cells(len(page), COLUMNS), page, strict=True):
             columns, lines = _grid(own)
             wide = max(CELL_IN[0], max(text_width(str(n), TICK_SIZE) for n in columns) + 0.12)
             width = max(PANEL_IN[0], min(len(columns), MOST_CELLS[0]) * wide)
             height = max(PANEL_IN[1], min(len(lines), MOST_CELLS[1]) * CELL_IN[1])
-            _heat_map(canvas.panel(index // COLUMNS, index % COLUMNS, width, height, name), own, width, height)
+            _heat_map(canvas.panel(*place, width, height, name), own, width, height)
         beyond = any(row["speedup"] > MOST_OF_SPARSITY for _, own in page for row in own)
-        bar = canvas.panel(0, min(len(page), COLUMNS), 0.16, PANEL_IN[1])
-        scale = ScalarMappable(Normalize(0.0, MOST_OF_SPARSITY), MAP)
-        canvas.figure.colorbar(scale, cax=bar, extend="max" if beyond else "neither")
-        ticks.set_ticks(bar.yaxis, [0.0, 0.5, 1.0, 1.5, 2.0], ticks.number)
-        bar.set_ylabel("dense time / 2:4 time")
+        bar = canvas.colour_bar(
+            place[0] + 1,
+            ScalarMappable(Normalize(0.0, MOST_OF_SPARSITY), MAP),
+            "dense time / 2:4 time",
+            extend="max" if beyond else "neither",
+        )
+        ticks.set_ticks(bar.ax.xaxis, [0.0, 0.5, 1.0, 1.5, 2.0], ticks.number)
         subtitle = f"Simulated time of the dense GEMM / simulated time of the 2:4 one, {conditions(rows)}"
         figures.append(canvas.finish(Caption(page_title(title, number, len(pages)), subtitle)))
     return figures

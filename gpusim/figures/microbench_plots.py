@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from gpusim.figures import ticks
-from gpusim.figures.canvas import Canvas, Caption, Entry
+from gpusim.figures.canvas import Canvas, Caption, Entry, cells
 from gpusim.figures.style import COLOURS, HOLLOW, STYLE, dash, look, save
 
-PANEL_IN = (4.0, 2.5)
+PANEL_IN = (4.2, 2.6)
 ABREAST = 2
 LOG_RATIO = 8.0
 """Values whose largest is this many times the smallest lie on a logarithmic axis."""
 MOST_SERIES = 8
 """In a panel; further ones are left out, and the panel's title says so."""
+LEVEL: dict[str, Any] = {"color": "0.25", "linewidth": 1.1}
+MARGIN = 0.04
+"""Free part of an axis at each end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,32 +41,62 @@ class CurvePoint:
 class CurvePanel:
     """The curves of one benchmark on one board."""
 
+    gpu: str
     title: str
     x_label: str
     y_label: str
     points: tuple[CurvePoint, ...]
+    x_text: Callable[[float], str] | None = None
+    """Labels of an axis whose values are powers of two; None for round numbers."""
+    levels: Mapping[str, float] = field(default_factory=dict)
+    """Bandwidths that the spec states [GB/s], by what they are: lines across the panel."""
 
 
 def draw_curves(panels: Sequence[CurvePanel], title: str, path: Path) -> None:
     """Draw all panels into one file."""
+    save(curves_figure(panels, title), path)
+
+
+def curves_figure(panels: Sequence[CurvePanel], title: str) -> Figure:
+    """A panel each; axes of one quantity have one scale."""
     with mpl.rc_context(STYLE):
         canvas = Canvas()
-        for index, panel in enumerate(panels):
+        gpus = list(dict.fromkeys(panel.gpu for panel in panels))
+        levels = list(dict.fromkeys(name for panel in panels for name in panel.levels))
+        for place, panel in zip(cells(len(panels), ABREAST), panels, strict=True):
             shown = list(dict.fromkeys(point.series for point in panel.points))
             more = f"; {len(shown) - MOST_SERIES} more curves not shown" if len(shown) > MOST_SERIES else ""
-            ax = canvas.panel(*divmod(index, ABREAST), *PANEL_IN, panel.title + more)
-            _draw(ax, panel, shown[:MOST_SERIES])
+            heading = (panel.title if len(gpus) == 1 else f"{panel.gpu}: {panel.title}") + more
+            ax = canvas.panel(*place, *PANEL_IN, heading)
+            _draw(ax, panel, shown[:MOST_SERIES], levels)
+            _scale(ax, "x", panel, [x for one in panels if one.x_label == panel.x_label for x in _xs(one)])
+            _scale(ax, "y", panel, [y for one in panels if one.y_label == panel.y_label for y in _ys(one)])
         line = Line2D([], [], color=COLOURS[0], marker="o", markersize=4)
         entries: list[Entry] = [(line, "predicted")]
         if any(point.published is not None for panel in panels for point in panel.points):
-            entries.append((Line2D([], [], **{**look(0), **HOLLOW, "markersize": 5}), "published"))
-        save(canvas.finish(Caption(title, "Each benchmark simulated as a program on the GPU", entries)), path)
+            entries.append((Line2D([], [], **{**look(0), **HOLLOW, "markersize": 5}), "measured, published by others"))
+        for at, name in enumerate(levels):
+            values = {panel.levels[name] for panel in panels if name in panel.levels}
+            value = f", {values.pop():,.0f} GB/s" if len(values) == 1 else ""
+            entries.append((Line2D([], [], **LEVEL, linestyle=dash(1 + at)), name + value))
+        subtitle = f"Each benchmark simulated as a program on {gpus[0] if len(gpus) == 1 else 'the GPU'}"
+        return canvas.finish(Caption(title, subtitle, entries))
 
 
-def _draw(ax: Axes, panel: CurvePanel, shown: Sequence[str]) -> None:
-    drawn = [point for point in panel.points if point.series in shown]
+def _xs(panel: CurvePanel) -> list[float]:
+    return [point.x for point in panel.points]
+
+
+def _ys(panel: CurvePanel) -> list[float]:
+    values = [value for point in panel.points for value in (point.predicted, point.published) if value is not None]
+    return [*values, *panel.levels.values()]
+
+
+def _draw(ax: Axes, panel: CurvePanel, shown: Sequence[str], levels: Sequence[str]) -> None:
+    for name, value in panel.levels.items():
+        ax.axhline(value, **LEVEL, linestyle=dash(1 + levels.index(name)))
     for at, series in enumerate(shown):
-        own = sorted((point for point in drawn if point.series == series), key=lambda point: point.x)
+        own = sorted((point for point in panel.points if point.series == series), key=lambda point: point.x)
         xs = [point.x for point in own]
         label = series or None
         ax.plot(xs, [point.predicted for point in own], **look(at), linestyle=dash(at), markersize=3, linewidth=1.1,
@@ -74,23 +109,24 @@ def _draw(ax: Axes, panel: CurvePanel, shown: Sequence[str]) -> None:
         ax.legend(fontsize=6.5)
     ax.set_xlabel(panel.x_label)
     ax.set_ylabel(panel.y_label)
-    _scale(ax, [point.x for point in drawn], "x")
-    values = [value for point in drawn for value in (point.predicted, point.published) if value is not None]
-    _scale(ax, values, "y")
 
 
-def _scale(ax: Axes, values: Sequence[float], axis: str) -> None:
+def _scale(ax: Axes, name: Literal["x", "y"], panel: CurvePanel, values: Sequence[float]) -> None:
+    """Ends, scale and ticks of an axis for the values of all panels that share it."""
     low, high = min(values), max(values)
-    length = PANEL_IN[0 if axis == "x" else 1]
-    of = ax.xaxis if axis == "x" else ax.yaxis
-    ends = ax.set_xlim if axis == "x" else ax.set_ylim
+    axis, length = (ax.xaxis, PANEL_IN[0]) if name == "x" else (ax.yaxis, PANEL_IN[1])
+    set_ends: Callable[[float, float], Any] = ax.set_xlim if name == "x" else ax.set_ylim
+    set_scale: Callable[[str], None] = ax.set_xscale if name == "x" else ax.set_yscale
     if low > 0 and high >= LOG_RATIO * low:
-        (ax.set_xscale if axis == "x" else ax.set_yscale)("log")
-        margin = (high / low) ** 0.04
-        ticks.set_log_ticks(of, low, high, ticks.number, 7, length)
-        ends(low / margin, high * margin)
+        set_scale("log")
+        margin = (high / low) ** MARGIN
+        if name == "x" and panel.x_text is not None:
+            ticks.set_ticks(axis, ticks.power_of_two_ticks(low, high, 6), panel.x_text)
+        else:
+            ticks.set_log_ticks(axis, low, high, ticks.number, 7, length)
+        set_ends(low / margin, high * margin)
     else:
-        low = 0.0 if axis == "y" else low
-        margin = 0.06 * (high - low) or 1.0
-        ticks.set_linear_ticks(of, low, high)
-        ends(low if axis == "y" else low - margin, high + margin)
+        low = 0.0 if name == "y" else low
+        margin = MARGIN * (high - low) or 1.0
+        ticks.set_linear_ticks(axis, low, high + margin)
+        set_ends(low if name == "y" else low - margin, high + margin)

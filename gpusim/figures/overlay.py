@@ -48,7 +48,7 @@ def sister_boards(points: Iterable[MeasuredPoint]) -> str:
     drawn: dict[str, list[str]] = {}
     for board, gpu in boards.items():
         drawn.setdefault(gpu, []).append(board)
-    said = "; ".join(f"{', '.join(names)} with {gpu}" for gpu, names in drawn.items())
+    said = "; ".join(f"{', '.join(names).upper()} with {gpu}" for gpu, names in drawn.items())
     return f"Some points were measured on sister boards: {said}." if said else ""
 
 

@@ -20,8 +20,8 @@ from gpusim.figures.canvas import Canvas, Caption, Entry, page_title
 from gpusim.figures.overlay import conditions, series_of
 from gpusim.figures.style import COLOURS, HOLLOW, WHISKER, dash, hatch, look, wrapped
 from gpusim.report.formatting import shape_text
+from gpusim.report.limit_text import limit_name
 
-DOUBT = "Thin lines and bands: 8 in 10 measured runs"
 PANEL_IN = (4.3, 2.7)
 """Width and height of a panel of curves."""
 LANE_IN = 0.17
@@ -33,6 +33,8 @@ LINE = "0.25"
 """Grey of reference lines."""
 BASELINE: dict[str, Any] = {"color": LINE, "linewidth": 0.9}
 """The line at the time of the baseline."""
+BAND: dict[str, Any] = {"alpha": 0.15, "linewidth": 0.0}
+"""The intervals along a curve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,25 +128,30 @@ def _page(
     canvas = Canvas()
     for line_of_panels, band in enumerate(bands):
         alike = not any(group.axis for group in band) and len({tuple(group.shapes) for group in band}) == 1
+        values = [value for group in band for value in _values(plot, group, measured)]
         for column, group in enumerate(band):
-            width, height = PANEL_IN if group.axis else (PANEL_IN[0], _list_height(band, len(own)))
-            ax = canvas.panel(line_of_panels, column, width, height, group.name)
+            kind, height = ("curves", PANEL_IN[1]) if group.axis else ("list", _list_height(band, len(own)))
+            ax = canvas.panel(line_of_panels, column, PANEL_IN[0], height, group.name, kind=kind)
             seen = [row for row in measured if group.holds(row)]
-            lines = _lines_of(plot, group)
-            _reference_lines(ax, plot, group, lines, baseline)
+            _reference_lines(ax, plot, group, _lines_of(plot, group), baseline)
             if group.axis:
                 _curves(ax, plot, group, seen)
             else:
                 _list(ax, plot, group, seen, own, named=column == 0 or not alike)
-            values = [row[plot.of.key] for row in (*group.rows, *seen)]
-            values += [end for row in group.rows for end in interval(row, plot.of.key) if end is not None]
-            _limit(ax, plot.of, group, values, lines)
+            # Ratios side by side have one scale; times of two data types may lie far apart.
+            _limit(ax, plot.of, group, _values(plot, group, measured) if plot.of.logarithmic else values)
     groups = [group for band in bands for group in band]
     any_seen = any(group.holds(row) for group in groups for row in measured)
     entries = _page_entries(plot, own, groups, baseline, any_seen=any_seen)
-    doubt = any(interval(row, plot.of.key)[0] for group in groups for row in group.rows)
-    subtitle = caption.subtitle + (f". {DOUBT}" if doubt else "") + (". Hollow: measured" if any_seen else "")
-    return canvas.finish(Caption(caption.title, subtitle, entries, caption.notes if any_seen else ()))
+    return canvas.finish(Caption(caption.title, caption.subtitle, entries, caption.notes if any_seen else ()))
+
+
+def _values(plot: _Plot, group: PanelRows, measured: Sequence[Row]) -> list[float]:
+    """What a panel shows: values with their intervals, measured runs and reference lines."""
+    key = plot.of.key
+    shown = [row[key] for row in (*group.rows, *(row for row in measured if group.holds(row)))]
+    ends = [end for row in group.rows for end in interval(row, key) if end is not None]
+    return [*shown, *ends, *(line.value for line in _lines_of(plot, group))]
 
 
 def _lines_of(plot: _Plot, group: PanelRows) -> list[ReferenceLine]:
@@ -165,8 +172,12 @@ def _page_entries(
     plot: _Plot, own: Sequence[str], groups: Sequence[PanelRows], baseline: str, *, any_seen: bool
 ) -> list[Entry]:
     """The legend of a picture: series, measured runs, and lines of its panels."""
-    bars = not plot.of.logarithmic and any(not group.axis for group in groups)
-    entries = _entries(plot, own, any_seen, bars=bars, curves=not bars or any(group.axis for group in groups))
+    lists, curves = any(not group.axis for group in groups), any(group.axis for group in groups)
+    bars = lists and not plot.of.logarithmic
+    entries = _entries(plot, own, any_seen, bars=bars, curves=curves or not bars)
+    if any(interval(row, plot.of.key)[0] for group in groups for row in group.rows):
+        looks = [Patch(facecolor="0.15", **BAND)] * curves + [Line2D([], [], **WHISKER)] * lists
+        entries.append((tuple(looks), "80 % interval of the prediction"))
     if baseline:
         entries.append((Line2D([], [], **BASELINE), f"1: as fast as {baseline}"))
     for line in plot.lines:
@@ -200,16 +211,14 @@ def _bar_look(index: int) -> dict[str, Any]:
     return {"facecolor": COLOURS[index % 8], "hatch": hatch(index), "edgecolor": "white", "linewidth": 0.0}
 
 
-def _limit(ax: Axes, of: Quantity, group: PanelRows, values: Sequence[float], lines: Sequence[ReferenceLine]) -> None:
-    """Ends and ticks of the axis of the values; room for numbers at the ends of bars."""
+def _limit(ax: Axes, of: Quantity, group: PanelRows, values: Sequence[float]) -> None:
+    """Ends and ticks of the axis of the values."""
     axis = ax.yaxis if group.axis else ax.xaxis
     if of.logarithmic:
-        # Of a list a value and what limits it stand to the right.
-        low, high = min(values) / 1.5, max(values) * (1.5 if group.axis else 2.0 * (max(values) / min(values)) ** 0.5)
+        low, high = min(values) / 1.5, max(values) * 1.5
         ticks.set_log_ticks(axis, low, high, of.tick, 7, math.inf if group.axis else PANEL_IN[0])
     else:
-        low = 0.0
-        high = max(1.0, *values, *(line.value for line in lines)) * (1.08 if group.axis else 1.18)
+        low, high = 0.0, max(1.0, *values) * 1.08
         ticks.set_linear_ticks(axis, low, high)
     (ax.set_ylim if group.axis else ax.set_xlim)(low, high)
     (ax.set_ylabel if group.axis else ax.set_xlabel)(_axis_label(of.label, PANEL_IN[1] if group.axis else PANEL_IN[0]))
@@ -246,11 +255,14 @@ def _band(ax: Axes, plot: _Plot, group: PanelRows, index: int) -> None:
     ends = sorted((group.size(row), *interval(row, plot.of.key)) for row in own if all(interval(row, plot.of.key)))
     if ends:
         sizes, low, high = zip(*ends, strict=True)
-        ax.fill_between(sizes, low, high, color=look(index)["color"], alpha=0.15, linewidth=0.0)
+        ax.fill_between(sizes, low, high, color=look(index)["color"], **BAND)
 
 
 def _list(ax: Axes, plot: _Plot, group: PanelRows, seen: Sequence[Row], present: Sequence[str], *, named: bool) -> None:
-    """A list of shapes, a lane per series: bars from zero, or dots where the axis has no zero, with their values."""
+    """A list of shapes, a lane per series: bars from zero, or dots where the axis has no zero.
+
+    Their values stand to the right of the panel, where no line crosses them.
+    """
     if plot.of.logarithmic:
         ax.set_xscale("log")
     at_places = places(group.rows)
@@ -263,8 +275,8 @@ def _list(ax: Axes, plot: _Plot, group: PanelRows, seen: Sequence[Row], present:
             ax.plot(values, heights, **look(index), linestyle="none", markersize=5)
         else:
             ax.barh(heights, values, height=0.72 / plot.shown, **_bar_look(index))
-        intervals = [interval(row, plot.of.key) for _, row in own]
-        for height, (low, high) in zip(heights, intervals, strict=True):
+        for height, (_, row) in zip(heights, own, strict=True):
+            low, high = interval(row, plot.of.key)
             if low is not None and high is not None:
                 ax.plot([low, high], [height, height], **WHISKER)
         runs = [
@@ -276,11 +288,8 @@ def _list(ax: Axes, plot: _Plot, group: PanelRows, seen: Sequence[Row], present:
         if runs:
             ax.plot(*zip(*runs, strict=True), **{**look(index), "color": "black", **HOLLOW, "markersize": 6})
         for height, (_, row) in zip(heights, own, strict=True):
-            value = row[plot.of.key]
-            ends = [value, *(run for run, at in runs if at == height)]
-            ends += [high for (_, high), at in zip(intervals, heights, strict=True) if at == height and high]
-            limit = f", {row['bottleneck']}" if plot.of.names_limit and row.get("bottleneck") else ""
-            _value(ax, max(ends), height, plot.of.value(value) + limit)
+            limit = f", {limit_name(row['bottleneck'])}" if plot.of.names_limit and row.get("bottleneck") else ""
+            _value(ax, height, plot.of.value(row[plot.of.key]) + limit)
     names = [wrapped(shape_name(rows[0]), NAME_IN, NAME_SIZE) for rows in at_places]
     ax.set_yticks(range(len(names)), names if named else [""] * len(names))
     ax.tick_params(axis="y", length=0, labelsize=NAME_SIZE)
@@ -289,11 +298,11 @@ def _list(ax: Axes, plot: _Plot, group: PanelRows, seen: Sequence[Row], present:
     ax.grid(visible=plot.of.logarithmic, axis="y")
 
 
-def _value(ax: Axes, right_of: float, height: float, text: str) -> None:
-    """A number beside its bar or dot, to the right of the measured runs."""
+def _value(ax: Axes, height: float, text: str) -> None:
+    """A number beside the lane of its bar or dot."""
     place: dict[str, Any] = {"xytext": (5, 0), "textcoords": "offset points", "va": "center_baseline"}
-    backdrop = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
-    ax.annotate(text, (right_of, height), **place, fontsize=VALUE_SIZE, annotation_clip=False, bbox=backdrop)
+    across = ax.get_yaxis_transform()
+    ax.annotate(text, (1.0, height), xycoords=across, **place, fontsize=VALUE_SIZE, annotation_clip=False)
 
 
 def shape_name(row: Mapping[str, Any]) -> str:

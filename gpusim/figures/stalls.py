@@ -33,6 +33,20 @@ LOOKS: Mapping[Cause, tuple[str, str]] = {
     Cause.BARRIER: ("#DDCC77", "oo"),
 }
 """Colour and hatch of each cause, the same in every picture: Paul Tol's palette "muted", and a dark grey."""
+STATES: Mapping[Cause, str] = {
+    Cause.LAUNCH: "launch of the CTA",
+    Cause.ISSUE: "issue of loads, stores and addresses",
+    Cause.NOT_SELECTED: "not selected",
+    Cause.MATH: "multiply-accumulate",
+    Cause.MATH_PIPE_THROTTLE: "math pipe throttle",
+    Cause.WAIT: "wait (fixed latency)",
+    Cause.SHORT_SCOREBOARD: "short scoreboard (shared memory)",
+    Cause.MIO_THROTTLE: "MIO throttle (shared-memory port)",
+    Cause.LONG_SCOREBOARD: "long scoreboard (L2 or DRAM)",
+    Cause.LG_THROTTLE: "LG throttle (global loads and stores)",
+    Cause.BARRIER: "barrier",
+}
+"""Causes in words, as Nsight Compute names warp states, and what they wait for."""
 BAR_IN = 0.24
 BAR = 0.78
 """Height of a bar as a share of its place."""
@@ -78,14 +92,14 @@ def _page(title: str, rows: Sequence[Row], limits: tuple[int, int], how: str) ->
     ticks.set_linear_ticks(ax.xaxis, 0.0, end)
     ax.set_xlim(0.0, end)
     if absolute:
-        ax.set_xlabel("duration of the kernel [cycles], divided as its warps' time is")
+        ax.set_xlabel("duration of the kernel [cycles], divided by the states of its warps")
         _values(ax, rows)
     else:
         ax.set_xlabel("share of the warps' time [%]")
         _totals(canvas.panel(0, 1, TOTALS_IN, height), rows, limits)
     shown = [cause for cause in Cause if any(row["stall_cycles"].get(cause.value) for row in rows)]
-    entries: list[Entry] = [(Patch(**_look(cause)), cause.value) for cause in shown]
-    return canvas.finish(Caption(title, f"Simulated cycles of the warps by cause, {how}", entries))
+    entries: list[Entry] = [(Patch(**_look(cause)), STATES[cause]) for cause in shown]
+    return canvas.finish(Caption(title, f"Simulated cycles of the warps by state, {how}", entries))
 
 
 def bar_name(row: Row) -> str:

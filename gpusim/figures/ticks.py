@@ -11,7 +11,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullFor
 
 from gpusim.figures.style import text_width
 
-STEPS = ((1.0, 1.5, 2.0, 3.0, 5.0, 7.0), (1.0, 2.0, 5.0), (1.0, 3.0), (1.0,))
+STEPS = ((1.0, 2.0, 5.0), (1.0,))
 """Mantissas of labelled values on a logarithmic axis, finest first."""
 TICK_GAP_IN = 0.1
 MOST_SIZES = 7
@@ -22,8 +22,8 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 def log_ticks(low: float, high: float, most: int = 7) -> list[float]:
     """At least two round values from ``low`` to ``high``, and at most ``most``.
 
-    >>> log_ticks(8.0, 3e4), log_ticks(21.0, 24.0)
-    ([10.0, 100.0, 1000.0, 10000.0], [21.0, 22.0, 23.0, 24.0])
+    >>> log_ticks(8.0, 3e4), log_ticks(7.0, 110.0), log_ticks(21.0, 24.0)
+    ([10.0, 100.0, 1000.0, 10000.0], [10.0, 20.0, 50.0, 100.0], [21.0, 22.0, 23.0, 24.0])
     """
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     for stride in range(1, last - first + 2):
@@ -75,6 +75,17 @@ def set_linear_ticks(axis: Axis, low: float, high: float, most: int = 6) -> None
     set_ticks(axis, even_ticks(low, high, most), number)
 
 
+def power_of_two_ticks(low: float, high: float, most: int = 7) -> list[int]:
+    """Powers of two from ``low`` to ``high``, about ``most`` of them, in even steps.
+
+    >>> power_of_two_ticks(0.7, 20.0), power_of_two_ticks(1, 1000, most=5)
+    ([1, 2, 4, 8, 16], [1, 4, 16, 64, 256])
+    """
+    powers = [power for power in range(64) if low <= 2**power <= high]
+    stride = max(1, math.ceil(len(powers) / most))
+    return [2**power for power in powers if power % stride == 0]
+
+
 def number(value: float) -> str:
     """A number in its shortest form.
 
@@ -82,6 +93,31 @@ def number(value: float) -> str:
     ('20000', '0.25', '1e+07')
     """
     return f"{value:.7g}" if abs(value) < 1e6 else f"{value:g}"
+
+
+def rounded(values: Sequence[float]) -> list[str]:
+    """Values with three digits, or as many as tell them apart.
+
+    >>> rounded([892.92, 3571.68]), rounded([2039.0, 3058.5]), rounded([1000.0, 1001.0])
+    (['893', '3570'], ['2040', '3060'], ['1000', '1001'])
+    """
+    for digits in range(3, 17):
+        shown = [number(float(f"{value:.{digits}g}")) for value in values]
+        if len(set(shown)) == len(set(values)):
+            break
+    return shown
+
+
+def bytes_of_kib(kib: float) -> str:
+    """A power of two of bytes in the unit that keeps it short.
+
+    >>> bytes_of_kib(0.5), bytes_of_kib(64.0), bytes_of_kib(2.0**18)
+    ('512 B', '64 KiB', '256 MiB')
+    """
+    for unit, size_kib in (("GiB", 2.0**20), ("MiB", 2.0**10), ("KiB", 1.0)):
+        if kib >= size_kib:
+            return f"{kib / size_kib:g} {unit}"
+    return f"{kib * 2**10:g} B"
 
 
 def count(value: float) -> str:

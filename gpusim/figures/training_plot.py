@@ -29,7 +29,7 @@ def training_figure(content: TrainingFile, rows: Sequence[Row], gradients: Seque
     by_run = {run.label: [row for row in rows if row["run"] == run.label] for run in content.runs}
     looks = {run.label: _run_look(index) for index, run in enumerate(content.runs)}
     loss = canvas.panel(0, 0, *PANEL_IN, "Does it learn?")
-    _curves(loss, by_run, looks, "loss", "mean squared error (of targets: 1)")
+    _curves(loss, by_run, looks, "loss", "mean squared error / mean square of targets")
     _set_log(loss, [row["loss"] for row in rows])
     at = f"Which magnitudes do the gradients have?  (step {content.training.gradients_at})"
     _magnitudes(canvas.panel(0, 1, *PANEL_IN, at), content, gradients, looks)
@@ -65,7 +65,7 @@ def _curves(
         ax.plot([row["step"] for row in rows], values, **looks[run], markevery=(index * every // 8 % every, every))
     last = max((row["step"] for rows in by_run.values() for row in rows), default=1)
     ax.set_xlim(-0.03 * last, 1.03 * last)
-    ticks.set_linear_ticks(ax.xaxis, 0.0, float(last))
+    ticks.set_linear_ticks(ax.xaxis, 0.0, 1.03 * last)
     ax.set_xlabel("step")
     ax.set_ylabel(label)
 

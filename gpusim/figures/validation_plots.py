@@ -1,13 +1,13 @@
 """Plots of a validation: parity, error by shape, and speedups.
 
-Filled markers are compute-bound, hollow ones memory-bound, by the closed-form bound. All axes are logarithmic, so that
-a factor of two has the same length in both directions.
+Markers tell operators that are compute-bound from memory-bound ones, by the closed-form bound, and steps of whole
+models in training from those in inference. All axes are logarithmic, so that a factor of two has the same length in
+both directions.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,23 +22,21 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from gpusim.figures import ticks
-from gpusim.figures.canvas import Canvas, Caption, Entry
+from gpusim.figures.canvas import Canvas, Caption, Entry, cells
 from gpusim.figures.style import COLOURS, STYLE, look, wrapped
 
 __all__ = ["ComparedRun", "Figure", "RunsPanel", "error_by_shape", "parity", "speedup"]
 
-COLUMNS = 3
-LOOKS: dict[str, Any] = {
-    "compute": {"marker": "o", "color": COLOURS[0], "markersize": 3.6, "alpha": 0.7, "markeredgewidth": 0.0},
-    "memory": {
-        "marker": "^",
-        "color": COLOURS[1],
-        "markersize": 4.2,
-        "alpha": 0.8,
-        "markerfacecolor": "none",
-        "markeredgewidth": 0.8,
-    },
+MOST_ABREAST = 3
+_FILLED: dict[str, Any] = {"markersize": 3.4, "alpha": 0.6, "markeredgewidth": 0.0}
+_OPEN: dict[str, Any] = {"markersize": 4.0, "alpha": 0.8, "markerfacecolor": "none", "markeredgewidth": 0.8}
+LOOKS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "compute": ("compute-bound in closed form", {"marker": "o", "color": COLOURS[0], **_FILLED}),
+    "memory": ("memory-bound in closed form", {"marker": "^", "color": COLOURS[1], **_OPEN}),
+    "train": ("training steps", {"marker": "s", "color": COLOURS[2], **_FILLED}),
+    "inference": ("inference steps", {"marker": "D", "color": COLOURS[3], **_OPEN}),
 }
+"""Kinds of runs in the legend, and their markers."""
 EDGE: dict[str, Any] = {"color": "0.6", "linewidth": 0.8, "linestyle": ":"}
 """Style of the ends of a range of m."""
 SQUARE_IN = 2.9
@@ -59,8 +57,8 @@ class ComparedRun:
     m: int
     measured_us: float
     predicted_us: float
-    bound_by: str
-    """``compute`` or ``memory``, by the closed-form bound."""
+    kind: str
+    """``compute`` or ``memory``, by the closed-form bound; of whole models ``train`` or ``inference``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,19 +99,29 @@ def _drawn(
     """One panel each."""
     with mpl.rc_context(STYLE):
         canvas = Canvas()
-        for index, one in enumerate(panels):
-            place = index // COLUMNS, index % COLUMNS
-            draw(canvas.panel(*place, SQUARE_IN, SQUARE_IN, one.title, one.subtitle), one.runs)
+        for place, one in zip(cells(len(panels), abreast(len(panels))), panels, strict=True):
+            ax = canvas.panel(*place, SQUARE_IN, SQUARE_IN, one.title, one.subtitle, stretches=False)
+            draw(ax, one.runs)
+        kinds = {item.kind for one in panels for item in one.runs}
         looks: list[Entry] = [
-            (Line2D([], [], linestyle="none", **style), f"{name}-bound in closed form") for name, style in LOOKS.items()
+            (Line2D([], [], linestyle="none", **style), name) for kind, (name, style) in LOOKS.items() if kind in kinds
         ]
         return canvas.finish(Caption(title, SIMULATED, [*looks, *entries, *_guides()]))
 
 
+def abreast(count: int) -> int:
+    """Panels side by side that leave no corner empty, where there are so few that it matters.
+
+    >>> [abreast(count) for count in (1, 3, 4, 7)]
+    [1, 3, 2, 3]
+    """
+    return 2 if count == 4 else min(count, MOST_ABREAST)
+
+
 def _parity_panel(ax: Axes, runs: Sequence[ComparedRun]) -> None:
-    for name, own in _by_bound(runs).items():
+    for style, own in _by_kind(runs):
         measured = [item.measured_us for item in own]
-        ax.plot(measured, [item.predicted_us for item in own], linestyle="none", **LOOKS[name])
+        ax.plot(measured, [item.predicted_us for item in own], linestyle="none", **style)
     low, high = _limits([time for item in runs for time in (item.measured_us, item.predicted_us)])
     _diagonals(ax, low, high)
     for axis in (ax.xaxis, ax.yaxis):
@@ -123,9 +131,9 @@ def _parity_panel(ax: Axes, runs: Sequence[ComparedRun]) -> None:
 
 
 def _shape_panel(ax: Axes, runs: Sequence[ComparedRun], *, edges_of_m: Sequence[int]) -> None:
-    for name, own in _by_bound(runs).items():
+    for style, own in _by_kind(runs):
         ratios = [item.predicted_us / item.measured_us for item in own]
-        ax.plot([item.m for item in own], ratios, linestyle="none", **LOOKS[name])
+        ax.plot([item.m for item in own], ratios, linestyle="none", **style)
     ax.set_xscale("log")
     ax.set_yscale("log")
     sizes = [item.m for item in runs]
@@ -145,20 +153,9 @@ def _shape_panel(ax: Axes, runs: Sequence[ComparedRun], *, edges_of_m: Sequence[
     _ratio_ticks(ax.yaxis, low, high)
     ax.set_ylim(low, high)
     ax.set_xlim(left, right)
-    ticks.set_ticks(ax.xaxis, _powers_of_two(left, right), lambda size: f"{size:.0f}")
+    ticks.set_ticks(ax.xaxis, ticks.power_of_two_ticks(left, right, 6), lambda size: f"{size:.0f}")
     ax.set_xlabel("m (rows of C)")
     ax.set_ylabel("predicted / measured time")
-
-
-def _powers_of_two(low: float, high: float) -> list[int]:
-    """Sizes to label, few enough to fit side by side.
-
-    >>> _powers_of_two(0.7, 20.0)
-    [1, 2, 4, 8, 16]
-    """
-    powers = [power for power in range(64) if low <= 2**power <= high]
-    stride = max(1, math.ceil(len(powers) / 6))
-    return [2**power for power in powers if power % stride == 0]
 
 
 def _speedup_panel(
@@ -180,8 +177,9 @@ def _speedup_panel(
     return entries
 
 
-def _by_bound(runs: Sequence[ComparedRun]) -> dict[str, list[ComparedRun]]:
-    return {name: [item for item in runs if item.bound_by == name] for name in LOOKS}
+def _by_kind(runs: Sequence[ComparedRun]) -> list[tuple[dict[str, Any], list[ComparedRun]]]:
+    """The runs of each kind, with their marker."""
+    return [(style, [item for item in runs if item.kind == kind]) for kind, (_, style) in LOOKS.items()]
 
 
 def _limits(values: Sequence[float]) -> tuple[float, float]:
@@ -217,5 +215,5 @@ def _ratio_ticks(axis: Axis, low: float, high: float) -> None:
 def _guides() -> list[Entry]:
     return [
         (Line2D([], [], color="0.25", linewidth=1.0), "predicted = measured"),
-        (Line2D([], [], color="0.25", linewidth=0.8, linestyle="--"), "a quarter off"),
+        (Line2D([], [], color="0.25", linewidth=0.8, linestyle="--"), "off by 25 %"),
     ]

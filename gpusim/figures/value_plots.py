@@ -1,27 +1,32 @@
-"""Results over values of the spec: heat maps over two of them, curves over one."""
+"""Results over values of the spec: heat maps over two of them, curves over one.
+
+The maps of one figure share a scale of colours: a metric over the least of its panel, so that the panels of a fast and
+of a slow GEMM can be compared, and the same change has the same colour in both; shares are drawn as they are.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
+from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from gpusim.experiment.comparison import Row
-from gpusim.experiment.key_units import heading, short_text, value_text
+from gpusim.experiment.key_units import heading, value_text
 from gpusim.experiment.plot_pages import value_pages
 from gpusim.experiment.plot_schema import Metric, PlotEntry
 from gpusim.experiment.value_panels import Dot, ValuePanel
 from gpusim.figures import ticks
-from gpusim.figures.canvas import Canvas, Caption, Entry, page_title
+from gpusim.figures.canvas import Canvas, Caption, Entry, cells, page_title
 from gpusim.figures.overlay import conditions
-from gpusim.figures.style import dash, look
+from gpusim.figures.style import dash, look, wrapped
 from gpusim.units import MEGA
 
 METRICS: Mapping[Metric, str] = {
@@ -37,16 +42,19 @@ METRICS: Mapping[Metric, str] = {
 """Labels of axes."""
 SCALES: Mapping[Metric, float] = {"dram_bytes": 1 / MEGA}
 """Factor from the column of the results to the unit of the label, where that is another."""
+SHARES: Mapping[Metric, float] = {"pct_of_peak": 100.0, "l2_hit_fraction": 1.0}
+"""Metrics that have a largest value, which ends their scale of colours."""
+WIDEST_FACTORS = (3.0, 10.0, 30.0, 100.0, 1000.0)
+"""Where a scale of factors may end: at the first that no value exceeds."""
 MAP = "Blues"
 DARK = 0.6
 """Share of the scale above which a cell gets white digits."""
 ABREAST = 2
 PANEL_IN = (4.0, 2.7)
 """Width and height of a panel of curves or samples."""
-CELL_IN = (0.55, 0.32)
-MAP_IN = (2.6, 1.6)
+CELL_IN = (0.6, 0.34)
+MAP_IN = (3.0, 1.6)
 """Smallest map."""
-BAR_IN = 0.14
 MOST_CELLS = 24
 """On an axis of a map with a number in each cell."""
 CELL_SIZE, TICK_SIZE = 7.5, 8.0
@@ -70,24 +78,50 @@ def draw_over_values(plot: PlotEntry, title: str, rows: Sequence[Row]) -> list[F
 
 def _maps_page(plot: PlotEntry, panels: Sequence[ValuePanel], caption: Caption) -> Figure:
     canvas = Canvas()
-    for index, panel in enumerate(panels):
+    scale = _scale(plot.metric, panels)
+    for place, panel in zip(cells(len(panels), ABREAST), panels, strict=True):
         xs, ys = sorted({dot.x for dot in panel.dots}), sorted({dot.other for dot in panel.dots})
         on_a_grid = len(xs) * len(ys) <= 2 * len(panel.dots)  # samples share no value; a failed case leaves a gap
         width, height = _map_size(len(xs), len(ys)) if on_a_grid else PANEL_IN
-        row, column = divmod(index, ABREAST)
-        ax = canvas.panel(row, 2 * column, width, height, panel.title)
-        scale = _scale(panel.dots)
+        ax = canvas.panel(*place, width, height, panel.title)
+        colours = [scale.colour_value(dot.metric, panel.dots) for dot in panel.dots]
         if on_a_grid:
-            _cells(ax, panel.dots, xs, ys, scale)
+            _cells(ax, panel.dots, colours, xs, ys, scale.norm)
         else:
-            _points(ax, panel.dots, scale)
-        ax.set_xlabel(heading(plot.x))
-        ax.set_ylabel(heading(plot.y))
-        bar = canvas.panel(row, 2 * column + 1, BAR_IN, height)
-        canvas.figure.colorbar(ScalarMappable(scale, MAP), cax=bar)
-        ticks.set_linear_ticks(bar.yaxis, scale.vmin or 0.0, scale.vmax or 0.0, 4)
-        bar.set_ylabel(METRICS[plot.metric])
+            _points(ax, panel.dots, colours, scale.norm)
+        ax.set_xlabel(wrapped(heading(plot.x), width, 9.0))
+        ax.set_ylabel(wrapped(heading(plot.y), height, 9.0))
+    bar = canvas.colour_bar(place[0] + 1, ScalarMappable(scale.norm, MAP), scale.label, extend=scale.extend)
+    ticks.set_ticks(bar.ax.xaxis, scale.ticks, ticks.number)
     return canvas.finish(caption)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """The colours of all maps of a figure."""
+
+    norm: Normalize
+    label: str
+    ticks: Sequence[float]
+    relative: bool
+    extend: str = "neither"
+
+    def colour_value(self, metric: float, dots: Sequence[Dot]) -> float:
+        """What the colour of a value in a panel of these dots stands for."""
+        return metric / min(dot.metric for dot in dots) if self.relative else metric
+
+
+def _scale(metric: Metric, panels: Sequence[ValuePanel]) -> _Scale:
+    """Shares from 0 to all, other metrics as factors of the least of a panel; differences where one is 0."""
+    ends = [(min(values), max(values)) for panel in panels if (values := [dot.metric for dot in panel.dots])]
+    if metric in SHARES or min(low for low, _ in ends) <= 0:
+        high = SHARES.get(metric) or max(high for _, high in ends) or 1.0
+        return _Scale(Normalize(0.0, high), METRICS[metric], ticks.even_ticks(0.0, high, 5), relative=False)
+    factor = max(high / low for low, high in ends)
+    end = next((end for end in WIDEST_FACTORS if factor <= end), WIDEST_FACTORS[-1])
+    label = f"{METRICS[metric].partition(' [')[0]} / the least of its panel"
+    extend = "max" if factor > end else "neither"
+    return _Scale(LogNorm(1.0, end), label, sorted({*ticks.log_ticks(1.0, end, 5), end}), relative=True, extend=extend)
 
 
 def _map_size(columns: int, lines: int) -> tuple[float, float]:
@@ -95,29 +129,28 @@ def _map_size(columns: int, lines: int) -> tuple[float, float]:
     return max(MAP_IN[0], min(columns, MOST_CELLS) * CELL_IN[0]), max(MAP_IN[1], min(lines, MOST_CELLS) * CELL_IN[1])
 
 
-def _scale(dots: Sequence[Dot]) -> Normalize:
-    """From the least to the greatest; of values that are all the same, a scale of some width."""
-    values = [dot.metric for dot in dots]
-    low, high = min(values), max(values)
-    return Normalize(low, high if high > low else low + (abs(low) or 1.0))
-
-
-def _cells(ax: Axes, dots: Sequence[Dot], xs: Sequence[float], ys: Sequence[float], scale: Normalize) -> None:
+def _cells(
+    ax: Axes,
+    dots: Sequence[Dot],
+    colours: Sequence[float],
+    xs: Sequence[float],
+    ys: Sequence[float],
+    norm: Normalize,
+) -> None:
     """A cell for each pair of values, with its number where there are not too many."""
-    values = np.full((len(ys), len(xs)), math.nan)
-    for dot in dots:
-        values[ys.index(dot.other), xs.index(dot.x)] = dot.metric
-    ax.imshow(values, cmap=MAP, norm=scale, origin="lower", aspect="auto")
-    if max(values.shape) <= MOST_CELLS:
-        for (line, column), value in np.ndenumerate(values):
-            if math.isnan(value):
-                continue
-            colour = "white" if float(scale(value)) > DARK else "black"
+    shown = np.full((len(ys), len(xs)), math.nan)
+    numbered = max(shown.shape) <= MOST_CELLS
+    for dot, colour in sorted(zip(dots, colours, strict=True), key=lambda pair: (pair[0].other, pair[0].x)):
+        line, column = ys.index(dot.other), xs.index(dot.x)
+        shown[line, column] = colour
+        if numbered:
+            digits = "white" if float(norm(colour)) > DARK else "black"
             place: dict[str, Any] = {"ha": "center", "va": "center"}
-            ax.text(column, line, _cell_text(value), **place, color=colour, size=CELL_SIZE)
+            ax.text(column, line, _cell_text(dot.metric), **place, color=digits, size=CELL_SIZE)
+    ax.imshow(shown, cmap=MAP, norm=norm, origin="lower", aspect="auto")
     wide, high = (math.ceil(len(of_axis) / MOST_CELLS) for of_axis in (xs, ys))
-    ax.set_xticks(range(0, len(xs), wide), [short_text(x) for x in xs[::wide]], size=TICK_SIZE)
-    ax.set_yticks(range(0, len(ys), high), [short_text(y) for y in ys[::high]], size=TICK_SIZE)
+    ax.set_xticks(range(0, len(xs), wide), ticks.rounded(xs[::wide]), size=TICK_SIZE)
+    ax.set_yticks(range(0, len(ys), high), ticks.rounded(ys[::high]), size=TICK_SIZE)
     ax.grid(visible=False)
 
 
@@ -126,11 +159,11 @@ def _cell_text(value: float) -> str:
     return ticks.three_digits(value) if value < 1e5 else f"{value:.2g}"
 
 
-def _points(ax: Axes, dots: Sequence[Dot], scale: Normalize) -> None:
+def _points(ax: Axes, dots: Sequence[Dot], colours: Sequence[float], norm: Normalize) -> None:
     """Samples, each at its values."""
     xs, ys = [dot.x for dot in dots], [dot.other for dot in dots]
     look_of_points: dict[str, Any] = {"s": 28, "edgecolors": "0.4", "linewidths": 0.5}
-    ax.scatter(xs, ys, c=[dot.metric for dot in dots], cmap=MAP, norm=scale, **look_of_points)
+    ax.scatter(xs, ys, c=colours, cmap=MAP, norm=norm, **look_of_points)
     _value_axis(ax, "x", xs)
     _value_axis(ax, "y", ys)
 
@@ -141,8 +174,8 @@ def _points(ax: Axes, dots: Sequence[Dot], scale: Normalize) -> None:
 def _curves_page(plot: PlotEntry, panels: Sequence[ValuePanel], caption: Caption) -> Figure:
     canvas = Canvas()
     series = sorted({dot.other for panel in panels for dot in panel.dots})
-    for index, panel in enumerate(panels):
-        ax = canvas.panel(*divmod(index, ABREAST), *PANEL_IN, panel.title)
+    for place, panel in zip(cells(len(panels), ABREAST), panels, strict=True):
+        ax = canvas.panel(*place, *PANEL_IN, panel.title)
         for at, of_series in enumerate(series):
             own = sorted((dot.x, dot.metric) for dot in panel.dots if dot.other == of_series)
             if own:

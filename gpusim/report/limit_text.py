@@ -49,6 +49,15 @@ def limit_text(result: Result) -> str:
     return f"{text}; next limit: {following}"
 
 
+def limit_name(bottleneck: str) -> str:
+    """A bottleneck of a result row in few words: ``balanced`` where several resources limit alike.
+
+    >>> limit_name("dram"), limit_name("balanced: l2, arithmetic")
+    ('DRAM bandwidth', 'balanced')
+    """
+    return BALANCED.rstrip(": ") if bottleneck.startswith(BALANCED) else NAMES.get(bottleneck, bottleneck)
+
+
 def _improvement(name: str) -> str:
     return "half of it" if name in ("launch", "latency") else "twice as much"
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.text import Text
+from text_of_figures import unreadable
 
 from gpusim.cli import run_cli
 from gpusim.evidence.fields import MeasuredError
 from gpusim.evidence.published_benchmarks import read_published
 from gpusim.evidence.sources import Overheads
+from gpusim.figures.microbench_plots import curves_figure
 from gpusim.specs import load_spec
-from gpusim.studies.microbench import Reading, UnsupportedBenchmarkError, reading_of
+from gpusim.studies.microbench import Reading, UnsupportedBenchmarkError, curves, reading_of
 from gpusim.studies.microbench.benchmarks import BENCHMARKS, SUITES
 from gpusim.studies.microbench.suite import simulate_defaults, simulate_published, summary
 from gpusim.system import System
@@ -288,6 +293,35 @@ def test_wrong_input_is_one_line(capsys: pytest.CaptureFixture[str], arguments: 
     printed = capsys.readouterr().err
     assert complaint in printed
     assert printed.count("\n") == 1
+
+
+def test_every_curve_has_a_title_an_axis_and_a_quantity_in_words() -> None:
+    with_axis = {name for name, benchmark in BENCHMARKS.items() if benchmark.x}
+    assert set(curves.TITLES) == with_axis
+    assert {BENCHMARKS[name].x for name in with_axis} == set(curves.AXES)
+    assert {series for name in with_axis for series in BENCHMARKS[name].series} == set(curves.SERIES)
+
+
+def test_curves_of_one_quantity_have_one_scale_with_published_points_and_the_limits_of_the_spec() -> None:
+    points = [
+        replace(one, published=1.1 * one.value if one.value else None)
+        for one in simulate_defaults("bandwidth", "t4")
+        if one.benchmark in ("dram_stream_bw", "cache_read_bw_private", "l2_read_bw")
+    ]
+    figure = curves_figure(curves.panels_of(points), "t")
+    assert unreadable(figure) == []
+    stream, private, shared = figure.axes
+    assert "_" not in "".join(text.get_text() for text in figure.findobj(Text) if isinstance(text, Text))
+    assert {axes.get_ylabel() for axes in figure.axes} == {"bandwidth [GB/s]"}
+    assert len({(axes.get_yscale(), axes.get_ylim()) for axes in figure.axes}) == 1
+    assert private.get_xlim() == shared.get_xlim()
+    assert [label.get_text() for label in private.get_xticklabels()][:2] == ["8 KiB", "64 KiB"]
+    peak = load_spec("t4").gpu.dram.peak_bandwidth_gb_per_s
+    assert np.asarray(stream.get_lines()[0].get_ydata()).tolist() == [peak, peak]
+    hollow = [line for line in stream.get_lines() if line.get_markerfacecolor() == "none"]
+    assert [np.size(np.asarray(line.get_xdata())) for line in hollow] == [9]
+    legend = [text.get_text() for of_figure in figure.legends for text in of_figure.get_texts()]
+    assert legend == ["predicted", "measured, published by others", f"DRAM peak, {peak:,.0f} GB/s", *legend[3:]]
 
 
 def test_curves_are_drawn_the_same_each_time(tmp_path: Path, table: Path) -> None:

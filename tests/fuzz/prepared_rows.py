@@ -7,7 +7,10 @@ import random
 from gpusim.experiment.comparison import Row
 from gpusim.experiment.definition import Experiment
 from gpusim.numbers.formats import Dtype
+from gpusim.report.limit_text import NAMES
 from gpusim.sim.causes import Cause
+
+BOTTLENECKS = (*NAMES, "arithmetic", "balanced: l2, dram, power")
 
 
 def prepared_row(known: Row, gpu: int, rng: random.Random) -> Row:
@@ -29,7 +32,9 @@ def prepared_row(known: Row, gpu: int, rng: random.Random) -> Row:
     ledger = {"cycles": cycles, "stall_cycles": parts, "warp_cycles": sum(parts.values())}
     power = {"clock_mhz": 1410.0, "power_w": rng.uniform(60, 400), "energy_mj": time_us * rng.uniform(0.1, 0.4)}
     traffic = {"pct_of_peak": rng.uniform(0, 100), "l2_hit_fraction": rng.random(), "dram_bytes": moved * 2}
-    return {**known, **rates, **bits, **ledger, **power, **traffic, "load": "sustained", "time_us": time_us}
+    doubt = {"time_us_p10": time_us * rng.uniform(0.7, 1.0), "time_us_p90": time_us * rng.uniform(1.0, 1.4)}
+    said = {"load": "sustained", "bottleneck": rng.choice(BOTTLENECKS)}
+    return {**known, **rates, **bits, **ledger, **power, **traffic, **doubt, **said, "time_us": time_us}
 
 
 def prepared_rows(experiment: Experiment, seed: int = 0) -> list[Row]:

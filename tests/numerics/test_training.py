@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import json
+import os
+import subprocess
+import sys
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
@@ -96,6 +100,24 @@ def test_gradients_move_up_by_the_scale(trained: dict[str, Training]) -> None:
     plain, scaled = trained["FP32"].gradients, trained["FP16, dynamic scale"].gradients
     means = [sum(exponent * count for exponent, count in one.items()) / sum(one.values()) for one in (plain, scaled)]
     assert means[1] - means[0] == pytest.approx(16, abs=0.5)
+
+
+@pytest.mark.parametrize("kernels", ["Prescott", "Haswell"])
+def test_equal_settings_give_equal_losses_whatever_kernels_a_blas_has(
+    trained: dict[str, Training], kernels: str
+) -> None:
+    """OpenBLAS selects its kernels by the processor; each adds the terms of a product in another order."""
+    script = f"""
+from gpusim.experiment.loading import open_experiment
+from gpusim.numerics.training import train
+content = open_experiment("{NAME}", ("training.steps=300", "training.gradients_at=50")).content
+(run,) = (run for run in content.runs if run.label == "FP16, no scaling")
+print([(step.step, step.loss) for step in train(content.training, run).steps])
+"""
+    environment = {**os.environ, "OPENBLAS_CORETYPE": kernels, "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", script], check=True, env=environment, capture_output=True, text=True)
+    steps = [(step.step, step.loss) for step in trained["FP16, no scaling"].steps if step.step < 300]
+    assert [one for one in ast.literal_eval(done.stdout) if one[0] % 20 == 0] == steps
 
 
 # The optimizer's weights ------------------------------------------------------------------------

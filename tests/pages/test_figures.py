@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from conftest import LoadExperiment
+from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -29,8 +31,9 @@ from gpusim.experiment.loading import load_experiment, open_experiment
 from gpusim.experiment.plot_pages import ledger_pages
 from gpusim.experiment.plot_schema import PlotEntry
 from gpusim.figures import stalls, ticks
+from gpusim.figures.model_speedups_plot import model_speedups_figure
 from gpusim.figures.roofline_plot import intensity
-from gpusim.figures.style import STYLE, plain, text_width, wrapped
+from gpusim.figures.style import STYLE, plain, renderer_of, text_width, wrapped
 from gpusim.figures.training_plot import training_figure
 from gpusim.report.experiment_tables import speedup_table
 from gpusim.sim.causes import Cause
@@ -141,7 +144,7 @@ def test_a_heat_map_has_the_dense_time_over_the_sparse_one_in_each_cell() -> Non
     panel = figure.axes[0]
     assert [text.get_text() for text in panel.texts] == ["1.25", "1.50"]
     assert (panel.get_xlabel(), panel.get_ylabel()) == ("n, columns of the dense B", "m = k of the 2:4 A")
-    assert figure.axes[-1].get_ylabel() == "dense time / 2:4 time"
+    assert figure.axes[-1].get_xlabel() == "dense time / 2:4 time"
 
 
 def bars_of(figure: Figure) -> list[tuple[str, float, float]]:
@@ -164,7 +167,7 @@ def test_a_ledgers_bar_is_as_long_as_its_kernel_and_divided_by_cause() -> None:
     assert ends == pytest.approx(sorted([0.3 * 392, 392.0, 0.3 * 221, 221.0]))
     assert "[cycles]" in figure.axes[0].get_xlabel()
     assert [text.get_text() for text in figure.axes[0].texts] == ["392", "221"]
-    assert legend_of(figure) == ["math", "barrier"]
+    assert legend_of(figure) == ["multiply-accumulate", "barrier"]
 
 
 def test_kernels_of_very_different_lengths_have_their_cycles_beside_shares() -> None:
@@ -175,7 +178,7 @@ def test_kernels_of_very_different_lengths_have_their_cycles_beside_shares() -> 
 
 
 def test_each_cause_has_one_colour_of_its_own_whatever_else_is_drawn() -> None:
-    assert set(stalls.LOOKS) == set(Cause)
+    assert set(stalls.LOOKS) == set(stalls.STATES) == set(Cause)
     assert len({colour for colour, _ in stalls.LOOKS.values()}) == len(Cause)
     for causes in (("math", "barrier"), ("launch", "wait", "barrier")):
         parts = dict.fromkeys(causes, 1)
@@ -300,6 +303,124 @@ def test_labelled_sizes_lie_apart() -> None:
     sizes = [512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384]
     assert ticks.apart(sizes, 4.3, 8.5) == [512, 1024, 2048, 4096, 8192, 16384]
     assert ticks.apart([10**9, 10**9 + 1, 2 * 10**9], 4.3, 8.5) == [10**9, 2 * 10**9]
+
+
+# Layout -----------------------------------------------------------------------------------------
+
+
+def rows_of_panels(figure: Figure) -> list[list[Axes]]:
+    """The panels of a figure, row by row."""
+    found: dict[float, list[Axes]] = {}
+    for axes in figure.axes:
+        found.setdefault(round(axes.get_position().y0, 6), []).append(axes)
+    return list(found.values())
+
+
+def filled(figure: Figure) -> list[float]:
+    """Share of the width of the figure that each row of panels takes, with labels."""
+    with mpl.rc_context(STYLE):
+        renderer = renderer_of(figure)
+        boxes = [[axes.get_tightbbox(renderer) for axes in row] for row in rows_of_panels(figure)]
+    width = figure.get_figwidth() * figure.dpi
+    return [(max(box.x1 for box in row if box) - min(box.x0 for box in row if box)) / width for row in boxes]
+
+
+def test_no_corner_of_a_figure_is_empty(load: LoadExperiment) -> None:
+    experiment = load(comparing(2, "fp32, fp16, int8").replace("V100-SXM2-16GB", "A100-PCIe-80GB"))
+    rows = prepared_rows(experiment)
+    for entry in experiment.content.plots:
+        (figure,) = figures.compose(entry, "t", rows, ())
+        assert min(filled(figure)) > 0.9, entry.kind
+    (roofline,) = figures.compose(plot("tflops_roofline"), "t", rows, ())
+    assert [len(row) for row in rows_of_panels(roofline)] == [3]
+
+
+def test_rows_of_one_kind_with_as_many_panels_are_aligned(load: LoadExperiment) -> None:
+    two = SWEEP + "\n- " + SWEEP.replace("square,", "other,", 1)
+    experiment = load(comparing(2, "fp32, fp16", f"- {two}"))
+    (figure,) = figures.compose(plot("time"), "t", prepared_rows(experiment), ())
+    above, below = rows_of_panels(figure)
+    assert [ax.get_position().x0 for ax in above] == pytest.approx([ax.get_position().x0 for ax in below])
+
+
+def test_values_of_bars_stand_beside_the_panel_where_no_line_crosses_them(load: LoadExperiment) -> None:
+    experiment = load(comparing(3))
+    (figure,) = figures.compose(experiment.content.plots[-1], "t", prepared_rows(experiment), ())
+    (panel,) = (axes for axes in figure.axes if axes.texts)
+    with mpl.rc_context(STYLE):
+        renderer = renderer_of(figure)
+        right = panel.get_window_extent(renderer).x1
+        assert len(panel.texts) == 4  # two GEMMs on two GPUs
+        assert all(text.get_window_extent(renderer).x0 > right for text in panel.texts)
+
+
+def test_speedups_side_by_side_have_one_scale(load: LoadExperiment) -> None:
+    experiment = load(comparing(2, "fp32, fp16"))
+    (figure,) = figures.compose(experiment.content.plots[-1], "t", prepared_rows(experiment), ())
+    curves, bars = rows_of_panels(figure)
+    assert len({axes.get_ylim() for axes in curves}) == 1
+    assert len({axes.get_xlim() for axes in bars}) == 1
+
+
+@pytest.mark.parametrize("kind", ["time", "speedup", "tflops_roofline"])
+def test_predictions_are_drawn_with_their_intervals(load: LoadExperiment, kind: str) -> None:
+    experiment = load(comparing(2))
+    entry = next(entry for entry in experiment.content.plots if entry.kind == kind)
+    rows = prepared_rows(experiment)
+    (figure,) = figures.compose(entry, "t", rows, ())
+    assert "80 % interval of the prediction" in legend_of(figure)
+    bare = [{name: value for name, value in row.items() if "_us_p" not in name} for row in rows]
+    (without,) = figures.compose(entry, "t", bare, ())
+    assert "80 % interval of the prediction" not in legend_of(without)
+
+
+def test_groups_of_gemms_are_named_in_a_roofline(load: LoadExperiment) -> None:
+    experiment = load(comparing(2))
+    (figure,) = figures.compose(plot("tflops_roofline"), "t", prepared_rows(experiment), ())
+    assert {"square: m = n = k from 512 to 16384", "transformer: 2 GEMMs"} <= set(legend_of(figure))
+    (axes,) = figure.axes
+    fills = {line.get_fillstyle() for line in axes.get_lines() if line.get_marker() not in {"None", ""}}
+    assert fills == {"full", "left"}
+
+
+@pytest.mark.parametrize("kind", ["time", "stalls"])
+def test_no_identifier_of_the_program_is_in_a_picture(load: LoadExperiment, kind: str) -> None:
+    experiment = load(comparing(1))
+    for figure in figures.compose(plot(kind), "t", prepared_rows(experiment), ()):
+        assert "_" not in texts_of(figure)
+
+
+def test_logarithmic_axes_are_labelled_at_1_2_and_5() -> None:
+    for low, high in ((0.03, 7.0), (11.0, 180.0), (2.0, 9e5)):
+        mantissas = {f"{tick:e}"[0] for tick in ticks.log_ticks(low, high)}
+        assert mantissas <= {"1", "2", "5"}
+        assert all(f"{tick:e}"[1:8] == ".000000" for tick in ticks.log_ticks(low, high))
+
+
+def model_row(label: str, gpu: str, **other: Any) -> Row:
+    """A row of a speedup of whole models."""
+    row: Row = {"label": label, "gpu": gpu, "baseline": "V100-SXM2-16GB", "gpus": 1}
+    precisions = {"precision": "amp-fp16", "baseline_precision": "amp-fp16"}
+    values = {"speedup": 2.0, "speedup_p10": 1.7, "speedup_p90": 2.4, "measured_speedup": 2.1, "claimed_speedup": None}
+    return {**row, **precisions, **values, **other}
+
+
+def test_a_picture_of_models_names_its_boards_on_one_line_and_its_precisions_in_words() -> None:
+    rows = [
+        model_row(f"model {at}", gpu, gpus=gpus, baseline=baseline)
+        for at, (gpu, baseline) in enumerate(product(("A100-SXM4-40GB", "A100-SXM4-80GB"), GPUS[:1] + GPUS[2:4]))
+        for gpus in (1, 8)
+    ]
+    rows.append(model_row("model 0", "A100-SXM4-40GB", precision="tf32", baseline_precision="fp32", speedup_p90=6.0))
+    with mpl.rc_context(STYLE):
+        figure = model_speedups_figure("t", rows)
+    assert unreadable(figure) == []
+    (subtitle,) = (text.get_text() for text in figure.texts if text.get_text().startswith("Simulated"))
+    assert "\n" not in subtitle
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert titles == ["AMP with FP16, 1 GPU", "AMP with FP16, 8 GPUs", "TF32 over FP32, 1 GPU"]
+    assert figure.axes[0].get_xlim()[1] < figure.axes[2].get_xlim()[1] / 2  # each kind has the room that it needs
+    assert min(filled(figure)) > 0.9
 
 
 # Text -------------------------------------------------------------------------------------------

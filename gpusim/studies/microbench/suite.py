@@ -18,6 +18,7 @@ from gpusim.evidence.boards import board_of
 from gpusim.evidence.fields import MeasuredError
 from gpusim.evidence.published_benchmarks import PublishedPoint, read_published
 from gpusim.evidence.sources import MeasuredSystem, measured_system
+from gpusim.hardware.gpu import Gpu
 from gpusim.progress import Progress, no_progress
 from gpusim.specs import UnknownGpuError, load_spec
 from gpusim.studies.microbench.benchmarks import BENCHMARKS, SUITES, reading_of
@@ -43,6 +44,8 @@ class SimulatedPoint:
     source: str | None = None
     reason: str = ""
     """Reason why the point is not simulated."""
+    spec: Gpu | None = None
+    """The simulated GPU; None where there is no spec of it."""
 
     @property
     def error(self) -> float | None:
@@ -88,7 +91,7 @@ def simulate_defaults(suite: str, arch: str, arch_path: Iterable[Path] = ()) -> 
         for parameters in benchmark.points:
             read = _simulated(measured, name, parameters)
             value, unit, reason = (read.value, read.unit, "") if isinstance(read, Reading) else (None, "", read)
-            found.append(SimulatedPoint(spec.gpu.name, name, parameters, value, unit, reason=reason))
+            found.append(SimulatedPoint(spec.gpu.name, name, parameters, value, unit, reason=reason, spec=spec.gpu))
     return tuple(found)
 
 
@@ -166,6 +169,7 @@ def _compared(point: PublishedPoint, board: NamedSystem | None, known: dict[_Key
         published=point.value,
         source=point.source,
         reason="" if isinstance(read, Reading) else read,
+        spec=None if board is None else board.measured.system.gpu,
     )
 
 
