@@ -21,8 +21,9 @@ from provenance import README, commit
 from sections import replaced, row
 
 from gpusim.figures import ticks
-from gpusim.figures.canvas import Canvas, Caption
+from gpusim.figures.canvas import Canvas, Caption, cells
 from gpusim.figures.style import COLOURS, STYLE
+from gpusim.figures.validation_plots import abreast, diagonals, guides
 from gpusim.studies.validation.accuracy import errors
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -222,15 +223,15 @@ def parity(reports: Mapping[str, Mapping[str, Any]]) -> Figure:
     with mpl.rc_context(STYLE):
         canvas = Canvas()
         panels = [(key, own) for key, own in _grouped(_throughputs(reports), "gpu", "mode")]
-        for place, ((gpu, mode), own) in enumerate(panels):
+        for at, ((gpu, mode), own) in zip(cells(len(panels), abreast(len(panels))), panels, strict=True):
             found = errors([one["predicted"] for one in own], [one["measured"] for one in own])
-            subtitle = f"{len(own)} rows, median error {found['median_ape']:.1f} %, mean {found['mape']:.1f} %"
-            _draw(canvas.panel(0, place, SIDE_IN, SIDE_IN, f"{gpu}, {mode}", subtitle), own)
+            subtitle = f"{len(own):,} rows, median error {found['median_ape']:.1f} %, mean {found['mape']:.1f} %"
+            heading = f"{gpu.upper()}, {NAMED.get(mode, mode)}"
+            _draw(canvas.panel(*at, SIDE_IN, SIDE_IN, heading, subtitle, stretches=False), own)
         entries = [(Line2D([], [], linestyle="none", **look), name.upper()) for name, look in LOOKS.items()]
-        off = Line2D([], [], color="0.25", linewidth=0.8, linestyle="--")
         caption = "A point is a measured network at one image size and version. Nothing is fitted to these rows"
         title = "Predicted against measured throughput of whole networks"
-        return canvas.finish(Caption(title, caption, [*entries, (off, "off by 25 %")]))
+        return canvas.finish(Caption(title, caption, [*entries, *guides()]))
 
 
 def _draw(ax: Any, rows: Sequence[Row]) -> None:
@@ -239,15 +240,10 @@ def _draw(ax: Any, rows: Sequence[Row]) -> None:
         ax.plot([one["measured"] for one in own], [one["predicted"] for one in own], linestyle="none", **look)
     values = [one[name] for one in rows for name in ("measured", "predicted")]
     low, high = min(values) / 1.2, max(values) * 1.2
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    for factor, style in ((1.0, "-"), (1.25, "--"), (0.8, "--")):
-        ax.plot((low, high), (low * factor, high * factor), color="0.25", linewidth=0.8, linestyle=style)
+    diagonals(ax, low, high)
     for axis, name in ((ax.xaxis, "measured"), (ax.yaxis, "predicted")):
-        ticks.set_log_ticks(axis, low, high, lambda value: f"{value:g}", 5, SIDE_IN)
+        ticks.set_log_ticks(axis, low, high, ticks.number, 5, SIDE_IN)
         axis.set_label_text(f"{name} throughput [images/s]")
-    ax.set_xlim(low, high)
-    ax.set_ylim(low, high)
 
 
 if __name__ == "__main__":

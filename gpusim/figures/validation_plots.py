@@ -25,7 +25,17 @@ from gpusim.figures import ticks
 from gpusim.figures.canvas import Canvas, Caption, Entry, cells
 from gpusim.figures.style import COLOURS, STYLE, look, wrapped
 
-__all__ = ["ComparedRun", "Figure", "RunsPanel", "error_by_shape", "parity", "speedup"]
+__all__ = [
+    "ComparedRun",
+    "Figure",
+    "RunsPanel",
+    "abreast",
+    "diagonals",
+    "error_by_shape",
+    "guides",
+    "parity",
+    "speedup",
+]
 
 MOST_ABREAST = 3
 _FILLED: dict[str, Any] = {"markersize": 3.4, "alpha": 0.6, "markeredgewidth": 0.0}
@@ -39,7 +49,7 @@ LOOKS: Mapping[str, tuple[str, dict[str, Any]]] = {
 """Kinds of runs in the legend, and their markers."""
 EDGE: dict[str, Any] = {"color": "0.6", "linewidth": 0.8, "linestyle": ":"}
 """Style of the ends of a range of m."""
-SQUARE_IN = 2.9
+SQUARE_IN = 2.6
 """Side of a panel."""
 SPEEDUP_IN = 4.6
 OFF = 1.25
@@ -89,7 +99,7 @@ def speedup(title: str, measured_and_predicted: Mapping[str, Sequence[tuple[floa
         canvas = Canvas()
         entries = _speedup_panel(canvas.panel(0, 0, SPEEDUP_IN, SPEEDUP_IN, title), measured_and_predicted, ratio)
         corner = Patch(facecolor="0.9")
-        entries = [*entries, *_guides(), (corner, "the wrong GPU named faster")]
+        entries = [*entries, *guides(), (corner, "the wrong GPU named faster")]
         return canvas.finish(Caption("Predicted against measured speedup", SIMULATED, entries))
 
 
@@ -106,7 +116,7 @@ def _drawn(
         looks: list[Entry] = [
             (Line2D([], [], linestyle="none", **style), name) for kind, (name, style) in LOOKS.items() if kind in kinds
         ]
-        return canvas.finish(Caption(title, SIMULATED, [*looks, *entries, *_guides()]))
+        return canvas.finish(Caption(title, SIMULATED, [*looks, *entries, *guides()]))
 
 
 def abreast(count: int) -> int:
@@ -123,7 +133,7 @@ def _parity_panel(ax: Axes, runs: Sequence[ComparedRun]) -> None:
         measured = [item.measured_us for item in own]
         ax.plot(measured, [item.predicted_us for item in own], linestyle="none", **style)
     low, high = _limits([time for item in runs for time in (item.measured_us, item.predicted_us)])
-    _diagonals(ax, low, high)
+    diagonals(ax, low, high)
     for axis in (ax.xaxis, ax.yaxis):
         ticks.set_log_ticks(axis, low, high, ticks.time, 5, SQUARE_IN)
     ax.set_xlabel("measured time")
@@ -168,7 +178,7 @@ def _speedup_panel(
     low, high = _limits(
         [1.0, *(value for points in measured_and_predicted.values() for point in points for value in point)]
     )
-    _diagonals(ax, low, high)
+    diagonals(ax, low, high)
     _shade_wrong_corners(ax, low, high)
     for axis in (ax.xaxis, ax.yaxis):
         _ratio_ticks(axis, low, high)
@@ -187,7 +197,7 @@ def _limits(values: Sequence[float]) -> tuple[float, float]:
     return min(values) / 1.15, max(values) * 1.15
 
 
-def _diagonals(ax: Axes, low: float, high: float) -> None:
+def diagonals(ax: Axes, low: float, high: float) -> None:
     """Lines where predicted equals measured, and where it is off by ``OFF``; equal axes."""
     ax.set_xscale("log")
     ax.set_yscale("log")
@@ -212,7 +222,8 @@ def _ratio_ticks(axis: Axis, low: float, high: float) -> None:
     ticks.set_ticks(axis, inside, ticks.number)
 
 
-def _guides() -> list[Entry]:
+def guides() -> list[Entry]:
+    """Legend of the diagonals."""
     return [
         (Line2D([], [], color="0.25", linewidth=1.0), "predicted = measured"),
         (Line2D([], [], color="0.25", linewidth=0.8, linestyle="--"), "off by 25 %"),
