@@ -98,4 +98,5 @@ def _panel_of_steps(scored: Sequence[ScoredStep]) -> RunsPanel:
         for one, time_us in zip(scored, predicted_us, strict=True)
     )
     found = errors([one.predicted for one in scored], [one.row.value for one in scored])
-    return RunsPanel(STEPS, f"{len(runs):,} runs on {_gpus(scored)}, mean error {found['mape']:.1f} %", runs)
+    subtitle = f"{len(runs):,} runs on {_gpus(scored)}, mean error {found['mape']:.1f} %"
+    return RunsPanel("whole models, no host time fitted", subtitle, runs)
