@@ -31,6 +31,8 @@ MOST_TILES = 150
 """Operators of a treemap; the others are one tile."""
 MOST_POINTS = 60
 """Operators of a roofline, those that take most time."""
+NO_LAYER = "(no layer)"
+"""Calls of a captured model outside of its modules."""
 MOST_SAMPLES = 1500
 """Points of memory over the step."""
 STEP_ASSUMPTIONS = (
@@ -138,13 +140,15 @@ def step_sections(result: ModelResult, gpu: Gpu, most_spans: int, of: str = "") 
         of: ends the headings.
     """
     operators = result.step.operators()
-    return [
+    found = [
         Section(f"Layers{of}", [_layers(result)]),
         Section(f"Operators{of}", [_treemap(operators), _roofline(result, gpu)]),
         Section(f"Kernels{of}", [_kernels(operators, of)], folded=bool(of)),
-        Section(f"Host and GPU over time{of}", [_timeline(result, most_spans)]),
-        Section(f"Memory over the step{of}", [_memory(result, gpu)]),
     ]
+    if result.step.run.spans:  # none of a translation, which is many steps
+        found.append(Section(f"Host and GPU over time{of}", [_timeline(result, most_spans)]))
+        found.append(Section(f"Memory over the step{of}", [_memory(result, gpu)]))
+    return found
 
 
 def _layers(result: ModelResult) -> Chart:
@@ -183,7 +187,7 @@ def _layers(result: ModelResult) -> Chart:
 
 
 def _layer(path: str, depth: int) -> str:
-    return ".".join(path.split(".")[:depth])
+    return ".".join(path.split(".")[:depth]) or NO_LAYER
 
 
 def _by_layer(result: ModelResult, depth: int) -> list[str]:
@@ -268,6 +272,7 @@ def _kernels(operators: Sequence[OperatorShare], of: str) -> Table:
     rows: list[dict[str, Any]] = [
         {
             **{column.key: getattr(one, column.key) for column in columns},
+            "name": one.name or NO_LAYER,
             "count": round(one.count),
             "share": 100 * one.share,
         }

@@ -81,6 +81,15 @@ def test_the_page_fits_and_shuts_no_one_out(page: Path, open_page: Open, width: 
     opened.check()
 
 
+def test_a_translation_of_many_steps_has_no_timeline(tmp_path: Path, open_page: Open) -> None:
+    asked = ("model", "gnmt_v2_greedy", "--arch", "t4", "--mode", "inference", "--precision", "fp16", "--batch", "8")
+    opened = open_page(page_of(*asked, out=tmp_path / "page.html"))
+    headings = opened.page.locator("h2").all_inner_texts()
+    assert "Layers" in headings
+    assert "Host and GPU over time" not in headings
+    opened.check()
+
+
 def test_the_page_prints_on_a4(page: Path, open_page: Open) -> None:
     printed = open_page(page).page.pdf(format="A4")
     assert 1 < printed.count(b"/Type /Page\n") + printed.count(b"/Type /Page ") < 60
