@@ -17,6 +17,7 @@ from gpusim.figures.canvas import Canvas, Caption, Entry, page_title
 from gpusim.figures.overlay import conditions
 from gpusim.figures.style import wrapped
 from gpusim.report.formatting import shape_text
+from gpusim.report.stall_reasons import STALL_REASONS
 from gpusim.sim.causes import Cause
 
 LOOKS: Mapping[Cause, tuple[str, str]] = {
@@ -33,20 +34,6 @@ LOOKS: Mapping[Cause, tuple[str, str]] = {
     Cause.BARRIER: ("#DDCC77", "oo"),
 }
 """Colour and hatch of each cause, the same in every picture: Paul Tol's palette "muted", and a dark grey."""
-STATES: Mapping[Cause, str] = {
-    Cause.LAUNCH: "launch of the CTA",
-    Cause.ISSUE: "issue of loads, stores and addresses",
-    Cause.NOT_SELECTED: "not selected",
-    Cause.MATH: "multiply-accumulate",
-    Cause.MATH_PIPE_THROTTLE: "math pipe throttle",
-    Cause.WAIT: "wait (fixed latency)",
-    Cause.SHORT_SCOREBOARD: "short scoreboard (shared memory)",
-    Cause.MIO_THROTTLE: "MIO throttle (shared-memory port)",
-    Cause.LONG_SCOREBOARD: "long scoreboard (L2 or DRAM)",
-    Cause.LG_THROTTLE: "LG throttle (global loads and stores)",
-    Cause.BARRIER: "barrier",
-}
-"""Causes in words, as Nsight Compute names warp states, and what they wait for."""
 BAR_IN = 0.24
 BAR = 0.78
 """Height of a bar as a share of its place."""
@@ -98,7 +85,7 @@ def _page(title: str, rows: Sequence[Row], limits: tuple[int, int], how: str) ->
         ax.set_xlabel("share of the warps' time [%]")
         _totals(canvas.panel(0, 1, TOTALS_IN, height), rows, limits)
     shown = [cause for cause in Cause if any(row["stall_cycles"].get(cause.value) for row in rows)]
-    entries: list[Entry] = [(Patch(**_look(cause)), STATES[cause]) for cause in shown]
+    entries: list[Entry] = [(Patch(**_look(cause)), STALL_REASONS[cause].name) for cause in shown]
     return canvas.finish(Caption(title, f"Simulated cycles of the warps by state, {how}", entries))
 
 

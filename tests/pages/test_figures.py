@@ -167,7 +167,7 @@ def test_a_ledgers_bar_is_as_long_as_its_kernel_and_divided_by_cause() -> None:
     assert ends == pytest.approx(sorted([0.3 * 392, 392.0, 0.3 * 221, 221.0]))
     assert "[cycles]" in figure.axes[0].get_xlabel()
     assert [text.get_text() for text in figure.axes[0].texts] == ["392", "221"]
-    assert legend_of(figure) == ["multiply-accumulate", "barrier"]
+    assert legend_of(figure) == ["Selected, Math Pipe Throttle", "Stall Barrier"]
 
 
 def test_kernels_of_very_different_lengths_have_their_cycles_beside_shares() -> None:
@@ -178,7 +178,7 @@ def test_kernels_of_very_different_lengths_have_their_cycles_beside_shares() -> 
 
 
 def test_each_cause_has_one_colour_of_its_own_whatever_else_is_drawn() -> None:
-    assert set(stalls.LOOKS) == set(stalls.STATES) == set(Cause)
+    assert set(stalls.LOOKS) == set(Cause)
     assert len({colour for colour, _ in stalls.LOOKS.values()}) == len(Cause)
     for causes in (("math", "barrier"), ("launch", "wait", "barrier")):
         parts = dict.fromkeys(causes, 1)
