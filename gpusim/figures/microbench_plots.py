@@ -47,9 +47,14 @@ class CurvePanel:
     y_label: str
     points: tuple[CurvePoint, ...]
     x_text: Callable[[float], str] | None = None
-    """Labels of an axis whose values are powers of two; None for round numbers."""
+    """Labels of an axis whose values are powers of two, with their units; None for round numbers."""
     levels: Mapping[str, float] = field(default_factory=dict)
     """Bandwidths that the spec states [GB/s], by what they are: lines across the panel."""
+
+    @property
+    def heading(self) -> str:
+        """The board and the benchmark."""
+        return f"{self.gpu}: {self.title}"
 
 
 def draw_curves(panels: Sequence[CurvePanel], title: str, path: Path) -> None:
@@ -66,7 +71,7 @@ def curves_figure(panels: Sequence[CurvePanel], title: str) -> Figure:
         for place, panel in zip(cells(len(panels), ABREAST), panels, strict=True):
             shown = list(dict.fromkeys(point.series for point in panel.points))
             more = f"; {len(shown) - MOST_SERIES} more curves not shown" if len(shown) > MOST_SERIES else ""
-            heading = (panel.title if len(gpus) == 1 else f"{panel.gpu}: {panel.title}") + more
+            heading = (panel.title if len(gpus) == 1 else panel.heading) + more
             ax = canvas.panel(*place, *PANEL_IN, heading)
             _draw(ax, panel, shown[:MOST_SERIES], levels)
             _scale(ax, "x", panel, [x for one in panels if one.x_label == panel.x_label for x in _xs(one)])
@@ -107,7 +112,7 @@ def _draw(ax: Axes, panel: CurvePanel, shown: Sequence[str], levels: Sequence[st
             ax.plot(*zip(*published, strict=True), **hollow)
     if len(shown) > 1:
         ax.legend(fontsize=6.5)
-    ax.set_xlabel(panel.x_label)
+    ax.set_xlabel(panel.x_label if panel.x_text is None else panel.x_label.partition(" [")[0])
     ax.set_ylabel(panel.y_label)
 
 

@@ -61,11 +61,11 @@ _ASSUMPTIONS = ("parameters that a published reading does not state are those of
 def _curves(panels: Sequence[CurvePanel]) -> list[Chart]:
     """A chart of each panel, or one for all of them to choose from."""
     if len(panels) <= MOST_CHARTS:
-        return [_chart(panel, _rows(panel), panel.title, _names(_rows(panel))) for panel in panels]
+        return [_chart(panel, _rows(panel), panel.heading, _names(_rows(panel))) for panel in panels]
     found = []
     for labels in dict.fromkeys((panel.x_label, panel.y_label) for panel in panels):
         own = [panel for panel in panels if (panel.x_label, panel.y_label) == labels]
-        rows = [{**row, "panel": panel.title} for panel in own for row in _rows(panel)]
+        rows = [{**row, "panel": panel.heading} for panel in own for row in _rows(panel)]
         chart = _chart(own[0], rows, f"{labels[1]} against {labels[0]}")
         found.append(
             Chart(charts.with_choice(chart.spec, "panel", "benchmark", whole=False), chart.title, chart.description)
@@ -76,7 +76,7 @@ def _curves(panels: Sequence[CurvePanel]) -> list[Chart]:
 def _rows(panel: CurvePanel) -> list[dict[str, Any]]:
     return [
         {
-            "series": point.series or panel.title,
+            "series": point.series or panel.heading,
             "x": point.x,
             "predicted": point.predicted,
             "published": point.published,
@@ -99,8 +99,8 @@ def _chart(panel: CurvePanel, rows: Sequence[Mapping[str, Any]], title: str, nam
     told = charts.tips(
         ("series", "curve", ""),
         ("x", panel.x_label, ",.6~g"),
-        ("predicted", f"predicted [{panel.y_label}]", ",.4~g"),
-        ("published", f"published [{panel.y_label}]", ",.4~g"),
+        ("predicted", f"predicted {panel.y_label}", ",.4~g"),
+        ("published", f"published {panel.y_label}", ",.4~g"),
     )
     spec = charts.lines(rows, x, y, named, told, 280)
     seen = any(row["published"] is not None for row in rows)

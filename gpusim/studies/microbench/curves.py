@@ -55,15 +55,15 @@ class Axis(NamedTuple):
 
     label: str
     text: Callable[[float], str] | None = None
-    """Labels of values that are powers of two; None for round numbers."""
+    """Labels of values that are powers of two, with their units; None for round numbers."""
     factor: float = 1.0
     """From the value in the table to that on the axis."""
 
 
 SIZE = Axis("m = n = k", ticks.number)
 AXES: Mapping[str, Axis] = {
-    "footprint_kb": Axis("footprint", ticks.bytes_of_kib),
-    "footprint_b": Axis("footprint", ticks.bytes_of_kib, 1 / KIB),
+    "footprint_kb": Axis("footprint [KiB]", ticks.bytes_of_kib),
+    "footprint_b": Axis("footprint [KiB]", ticks.bytes_of_kib, 1 / KIB),
     "cta": Axis("threads of a CTA", ticks.number),
     "ctas": Axis("CTAs", ticks.number),
     "warps": Axis("warps of an SM", ticks.number),
@@ -75,7 +75,7 @@ AXES: Mapping[str, Axis] = {
     "clock_mhz_set": Axis("highest clock, as set [MHz]"),
     "m": SIZE,
     "n": SIZE,
-    "bytes": Axis("size of a matrix", ticks.bytes_of_kib, 1 / KIB),
+    "bytes": Axis("size of a matrix [KiB]", ticks.bytes_of_kib, 1 / KIB),
 }
 """Parameters along an axis."""
 SERIES = {
