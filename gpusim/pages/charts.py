@@ -12,9 +12,11 @@ from typing import Any
 from gpusim.figures.style import COLOURS
 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right", "triangle-left")
-DASHES = ([], [6, 3], [8, 3, 2, 3], [2, 2], [10, 2], [5, 2, 2, 2, 2, 2], [1, 1], [14, 4])
+DASHES: tuple[list[int], ...] = ([], [6, 3], [8, 3, 2, 3], [2, 2], [10, 2], [5, 2, 2, 2, 2, 2], [1, 1], [14, 4])
 HOLLOW = {"filled": False, "size": 90, "strokeWidth": 1.6, "opacity": 1, "clip": True, "aria": False}
 """Points of measured runs."""
+MANY_POINTS = 300
+"""Points above which those along lines are small."""
 MOST_CHOICES = 100
 """Values that a reader may choose from."""
 LOG = {"type": "log", "nice": False, "padding": 12}
@@ -110,27 +112,28 @@ def series(name: str, title: str, domain: Sequence[str] = ()) -> Spec:
     return {channel: field(name, title, "nominal", scale={**names, "range": looks[channel]}) for channel in looks}
 
 
-def lines(rows: Rows, x: Spec, y: Spec, named: Spec, told: list[Spec], height_px: int = 320) -> Spec:
+def lines(rows: Rows, x: Spec, y: Spec, named: Spec, tooltip: list[Spec], height_px: int = 320) -> Spec:
     """Lines with a point for each row, which can be zoomed.
 
     Args:
         named: channels of :func:`series`.
-        told: what is told of a point.
+        tooltip: tooltip of a point.
     """
+    size = 45 if len(rows) <= MANY_POINTS else 12
     line = {channel: named[channel] for channel in ("color", "strokeDash")}
     point = {channel: named[channel] for channel in ("color", "shape")}
     layers = [
         {"mark": {"type": "line", "strokeWidth": 1.5, "clip": True}, "encoding": {"x": x, "y": y, **line}},
         {
-            "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1, "clip": True},
+            "mark": {"type": "point", "filled": True, "size": size, "opacity": 1, "clip": True},
             "params": [ZOOM],
-            "encoding": {"x": x, "y": y, **point, "tooltip": told},
+            "encoding": {"x": x, "y": y, **point, "tooltip": tooltip},
         },
     ]
     return spec_of(rows, height=height_px, layer=layers)
 
 
-def hollow(x: Spec, y: Spec, told: list[Spec], *, where: str, **others: Any) -> Spec:
+def hollow(x: Spec, y: Spec, tooltip: list[Spec], *, where: str, **others: Any) -> Spec:
     """A layer of hollow points, of those rows for which an expression holds: measured runs."""
     return {
         "transform": [{"filter": where}],
@@ -143,7 +146,7 @@ def hollow(x: Spec, y: Spec, told: list[Spec], *, where: str, **others: Any) -> 
             "clip": True,
             "aria": False,
         },
-        "encoding": {"x": x, "y": y, "tooltip": told, **others},
+        "encoding": {"x": x, "y": y, "tooltip": tooltip, **others},
     }
 
 
@@ -153,7 +156,7 @@ def rule(axis: str, value: float, *, dash: Sequence[int] = ()) -> Spec:
     return {"data": {"values": [{}]}, "mark": mark, "encoding": {axis: {"datum": value}}}
 
 
-def cells(rows: Rows, x: Spec, y: Spec, value: Spec, text: str, dark: str, told: list[Spec]) -> Spec:
+def cells(rows: Rows, x: Spec, y: Spec, value: Spec, text: str, dark: str, tooltip: list[Spec]) -> Spec:
     """A cell for each pair of values, with its colour and number.
 
     Args:
@@ -162,7 +165,7 @@ def cells(rows: Rows, x: Spec, y: Spec, value: Spec, text: str, dark: str, told:
     """
     number = {"condition": {"test": dark, "value": "white"}, "value": "#1a1a1a"}
     layers = [
-        {"mark": {"type": "rect"}, "encoding": {"color": value, "tooltip": told}},
+        {"mark": {"type": "rect"}, "encoding": {"color": value, "tooltip": tooltip}},
         {"mark": {"type": "text", "fontSize": 11}, "encoding": {"text": {"field": text}, "color": number}},
     ]
     return spec_of(rows, height=26 * lanes(rows, y["field"]), layer=layers, encoding={"x": x, "y": y})
@@ -177,20 +180,20 @@ def lanes(rows: Rows, name: str, panel: str = "panel") -> int:
     return max(map(len, found.values()), default=1)
 
 
-def spread_bars(rows: Rows, label: str, title: str, told: list[Spec]) -> Spec:
+def spread_bars(rows: Rows, label: str, title: str, tooltip: list[Spec]) -> Spec:
     """How values of groups are spread: ``p10`` to ``p90`` a line, ``p25`` to ``p75`` a bar, ``p50`` a mark."""
     y = field(label, "", "nominal", sort=None, axis={"ticks": False, "labelPadding": 6})
     x = field("p10", title, scale={"zero": True})
 
     def between(low: str, high: str, **mark: Any) -> Spec:
-        return {"mark": mark, "encoding": {"y": y, "x": {**x, "field": low}, "x2": {"field": high}, "tooltip": told}}
+        return {"mark": mark, "encoding": {"y": y, "x": {**x, "field": low}, "x2": {"field": high}, "tooltip": tooltip}}
 
     layers = [
         between("p10", "p90", type="rule", style="ink", strokeWidth=1.5),
         between("p25", "p75", type="bar", height=12, color=COLOURS[0]),
         {
             "mark": {"type": "tick", "thickness": 3, "size": 18, "color": COLOURS[1]},
-            "encoding": {"y": y, "x": {**x, "field": "p50"}, "tooltip": told},
+            "encoding": {"y": y, "x": {**x, "field": "p50"}, "tooltip": tooltip},
         },
         rule("x", 0),
     ]

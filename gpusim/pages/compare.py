@@ -147,7 +147,7 @@ def _times(workload: ComparedWorkload) -> Section:
         row["limit"] = "host" if row["bottleneck"] == "host" else "GPU"
     groups = ("GPU", "host") if step else ("validated", "interpolated", "extrapolated")
     key, title = ("limit", "limited by") if step else ("evidence", "evidence")
-    told = charts.tips(
+    tooltip = charts.tips(
         ("gpu", "GPU", ""),
         ("time_us", "time [µs]", ".4~g"),
         ("interval", "8 in 10 runs [µs]", ""),
@@ -156,7 +156,7 @@ def _times(workload: ComparedWorkload) -> Section:
     )
     colour = charts.categories(key, title, groups)
     times = charts.interval_bars(
-        rows, "gpu", ("time_us", "time [µs]"), ("low_us", "high_us"), color=colour, tooltip=told
+        rows, "gpu", ("time_us", "time [µs]"), ("low_us", "high_us"), color=colour, tooltip=tooltip
     )
     times["layer"].append(
         {
@@ -174,7 +174,7 @@ def _times(workload: ComparedWorkload) -> Section:
     if not any(row["graph_us"] for row in rows):
         times["layer"].pop()
     speedups = charts.interval_bars(
-        rows, "gpu", ("speedup", f"speedup over {over}"), ("low", "high"), color=colour, tooltip=told
+        rows, "gpu", ("speedup", f"speedup over {over}"), ("low", "high"), color=colour, tooltip=tooltip
     )
     fastest = workload.ran[0]
     graphs = " A diamond is the time as a CUDA graph, of a step that waits for its host." if step else ""
@@ -221,7 +221,7 @@ def _front_chart(rows: Sequence[Mapping[str, Any]], x: tuple[str, str]) -> chart
         "scale": {"domain": [True, False], "range": ["#D55E00", "#0072B2"]},
         "legend": {"labelExpr": "datum.value ? 'true: on the front' : 'false'"},
     }
-    told = charts.tips(
+    tooltip = charts.tips(
         ("gpu", "GPU", ""), ("workload", "workload", ""), ("time_us", "time [µs]", ".4~g"), (name, title, ".4~g")
     )
     points = {
@@ -231,7 +231,7 @@ def _front_chart(rows: Sequence[Mapping[str, Any]], x: tuple[str, str]) -> chart
             **place,
             "color": front,
             "shape": {"field": "workload", "type": "nominal", "title": "workload"},
-            "tooltip": told,
+            "tooltip": tooltip,
         },
     }
     names = {

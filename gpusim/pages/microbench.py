@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +67,8 @@ def _curves(panels: Sequence[CurvePanel]) -> list[Chart]:
     for labels in dict.fromkeys((panel.x_label, panel.y_label) for panel in panels):
         own = [panel for panel in panels if (panel.x_label, panel.y_label) == labels]
         rows = [{**row, "panel": panel.heading} for panel in own for row in _rows(panel)]
-        chart = _chart(own[0], rows, f"{labels[1]} against {labels[0]}")
-        found.append(
-            Chart(charts.with_choice(chart.spec, "panel", "benchmark", whole=False), chart.title, chart.description)
-        )
+        one = _chart(own[0], rows, f"{labels[1]} against {labels[0]}")
+        found.append(replace(one, spec=charts.with_choice(dict(one.spec), "panel", "benchmark", whole=False)))
     return found
 
 
@@ -96,18 +95,18 @@ def _chart(panel: CurvePanel, rows: Sequence[Mapping[str, Any]], title: str, nam
     x = charts.field("x", panel.x_label, scale=_scale([row["x"] for row in rows], zero=False))
     values = [row[name] for row in rows for name in ("predicted", "published") if row[name] is not None]
     y = charts.field("predicted", panel.y_label, scale=_scale(values, zero=True))
-    told = charts.tips(
+    tooltip = charts.tips(
         ("series", "curve", ""),
         ("x", panel.x_label, ",.6~g"),
         ("predicted", f"predicted {panel.y_label}", ",.4~g"),
         ("published", f"published {panel.y_label}", ",.4~g"),
     )
-    spec = charts.lines(rows, x, y, named, told, 280)
+    spec = charts.lines(rows, x, y, named, tooltip, 280)
     seen = any(row["published"] is not None for row in rows)
     if seen:
         looks = {channel: named[channel] for channel in ("color", "shape")}
         spec["layer"].append(
-            charts.hollow(x, {**y, "field": "published"}, told, where="datum.published !== null", **looks)
+            charts.hollow(x, {**y, "field": "published"}, tooltip, where="datum.published !== null", **looks)
         )
     text = f"{panel.y_label} against {panel.x_label}, simulated." + (" Hollow: published." if seen else "")
     return Chart(spec, title, text)

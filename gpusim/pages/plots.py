@@ -201,8 +201,8 @@ def _sweep(rows: Sequence[Row], axis: str, domain: Sequence[str], quantity: _Qua
     named = charts.series("series", "GPU", domain)
     x = charts.field("place", axis, scale=dict(charts.LOG))
     y = charts.field("value", quantity.title, scale=quantity.scale)
-    told = _gemm_told(axis, quantity)
-    spec = charts.lines(rows, x, y, named, told)
+    tooltip = _gemm_told(axis, quantity)
+    spec = charts.lines(rows, x, y, named, tooltip)
     spec["layer"] = [_where(PREDICTED, layer) for layer in spec["layer"]]
     band = {
         "mark": {"type": "area", "opacity": 0.15, "aria": False},
@@ -213,7 +213,7 @@ def _sweep(rows: Sequence[Row], axis: str, domain: Sequence[str], quantity: _Qua
             "color": {**named["color"], "legend": None},
         },
     }
-    measured = charts.hollow(x, y, told, where=MEASURED, color=named["color"], shape=named["shape"])
+    measured = charts.hollow(x, y, tooltip, where=MEASURED, color=named["color"], shape=named["shape"])
     spec["layer"] = [*_across("y"), _where(f"{PREDICTED} && datum.low > 0", band), *spec["layer"], measured]
     return spec
 
@@ -224,7 +224,7 @@ def _list(rows: Sequence[Row], domain: Sequence[str], quantity: _Quantity) -> ch
     y = charts.field("place", "", "nominal", sort=None, axis={"ticks": False, "labelPadding": 6})
     x = charts.field("value", quantity.title, scale=quantity.scale)
     lane = {"yOffset": {"field": "series", "sort": list(domain)}}
-    told = _gemm_told("shape", quantity)
+    tooltip = _gemm_told("shape", quantity)
     point = {"type": "point", "filled": True, "size": 60, "opacity": 1}
     mark = point if quantity.logarithmic else {"type": "bar", "opacity": 0.85}
     looks = {"color": named["color"], **({"shape": named["shape"]} if quantity.logarithmic else {})}
@@ -234,9 +234,9 @@ def _list(rows: Sequence[Row], domain: Sequence[str], quantity: _Quantity) -> ch
     }
     layers = [
         *_across("x"),
-        _where(PREDICTED, {"mark": mark, "encoding": {"y": y, "x": x, **lane, **looks, "tooltip": told}}),
+        _where(PREDICTED, {"mark": mark, "encoding": {"y": y, "x": x, **lane, **looks, "tooltip": tooltip}}),
         _where(f"{PREDICTED} && datum.low > 0", whisker),
-        charts.hollow(x, y, told, where=MEASURED, shape=named["shape"], **lane),
+        charts.hollow(x, y, tooltip, where=MEASURED, shape=named["shape"], **lane),
     ]
     layers[-1]["mark"]["style"] = "ink-line"
     height = (LANE_PX * len(domain) + 8) * charts.lanes(rows, "place")
@@ -294,7 +294,7 @@ def _roofline(rows: Sequence[Row], domain: Sequence[str], unit: str) -> charts.S
     operations = "OP" if unit == "TOP/s" else "FLOP"
     x = charts.field("intensity", f"arithmetic intensity [{operations}/B]", scale=dict(charts.LOG))
     y = charts.field("tflops", f"rate [{unit}]", scale=dict(charts.LOG))
-    told = charts.tips(
+    tooltip = charts.tips(
         ("series", "GPU", ""),
         ("name", "GEMM", ""),
         ("intensity", f"intensity [{operations}/B]", ",.4~g"),
@@ -302,9 +302,9 @@ def _roofline(rows: Sequence[Row], domain: Sequence[str], unit: str) -> charts.S
         ("bottleneck", "bottleneck", ""),
         ("drawn", "is", ""),
     )
-    spec = charts.lines(rows, x, y, named, told, 380)
+    spec = charts.lines(rows, x, y, named, tooltip, 380)
     roof, points = spec["layer"]
-    measured = charts.hollow(x, y, told, where=MEASURED, color=named["color"], shape=named["shape"])
+    measured = charts.hollow(x, y, tooltip, where=MEASURED, color=named["color"], shape=named["shape"])
     spec["layer"] = [_where(LINE, roof), _where(PREDICTED, points), measured]
     return spec
 
@@ -331,11 +331,11 @@ def _sparse_speedups(title: str, rows: Sequence[Row]) -> list[Chart]:
     ]
     colour = {"domain": [0, 1, MOST_OF_SPARSITY], "scheme": "purpleorange", "clamp": True}
     value = charts.field("value", "dense time / 2:4 time", scale=colour)
-    told = charts.tips(("x", "n", ""), ("y", "m × k", ""), ("value", "speedup", ".3~g"))
+    tooltip = charts.tips(("x", "n", ""), ("y", "m × k", ""), ("value", "speedup", ".3~g"))
     x, y = _axis("x", "n"), _axis("y", "m × k", sort=None)
     dark = "abs(datum.value - 1) > 0.7"
     text = f"Predicted time of the dense GEMM over that of the 2:4 one, {conditions(rows)}. Orange: 2:4 is faster."
-    return _charts(title, panels, lambda own: charts.cells(own, x, y, value, "text", dark, told), text)
+    return _charts(title, panels, lambda own: charts.cells(own, x, y, value, "text", dark, tooltip), text)
 
 
 def _axis(name: str, title: str, **others: Any) -> charts.Spec:
@@ -353,7 +353,7 @@ def _over_values(plot: PlotEntry, title: str, rows: Sequence[Row]) -> list[Chart
         for panel in page
     ]
     what = f"{'Total predicted' if plot.total else 'Predicted'} {METRICS[plot.metric]}, {conditions(rows)}."
-    told = charts.tips(
+    tooltip = charts.tips(
         ("gpu", "GPU", ""),
         ("x", heading(plot.x), ""),
         ("other", _other(plot), ""),
@@ -361,8 +361,8 @@ def _over_values(plot: PlotEntry, title: str, rows: Sequence[Row]) -> list[Chart
     )
     if plot.kind == "curves":
         domain = [_named(plot, one) for one in sorted({row["other"] for panel in panels for row in panel.rows})]
-        return _charts(title, panels, lambda own: _curves(plot, own, domain, told), what)
-    return _charts(title, panels, lambda own: _map(plot, own, told), what)
+        return _charts(title, panels, lambda own: _curves(plot, own, domain, tooltip), what)
+    return _charts(title, panels, lambda own: _map(plot, own, tooltip), what)
 
 
 def _other(plot: PlotEntry) -> str:
@@ -385,7 +385,7 @@ def _dot_row(plot: PlotEntry, dot: Dot) -> Row:
     }
 
 
-def _map(plot: PlotEntry, rows: Sequence[Row], told: list[charts.Spec]) -> charts.Spec:
+def _map(plot: PlotEntry, rows: Sequence[Row], tooltip: list[charts.Spec]) -> charts.Spec:
     """Cells where the values form a grid, else points of samples."""
     value = charts.field("value", METRICS[plot.metric], scale={"scheme": "blues", "zero": False})
     xs, others = {row["x"] for row in rows}, {row["other"] for row in rows}
@@ -393,22 +393,22 @@ def _map(plot: PlotEntry, rows: Sequence[Row], told: list[charts.Spec]) -> chart
         low, high = min(row["value"] for row in rows), max(row["value"] for row in rows)
         dark = f"datum.value > {low + DARK * (high - low)}"
         y = _axis("other", heading(plot.y), sort="descending")
-        return charts.cells(rows, _axis("x", heading(plot.x)), y, value, "text", dark, told)
+        return charts.cells(rows, _axis("x", heading(plot.x)), y, value, "text", dark, tooltip)
     mark = {"type": "point", "filled": True, "size": 90, "opacity": 1, "stroke": "#666", "strokeWidth": 0.5}
     encoding = {
         "x": charts.field("x", heading(plot.x), scale=_value_scale(xs)),
         "y": charts.field("other", heading(plot.y), scale=_value_scale(others)),
         "color": value,
-        "tooltip": told,
+        "tooltip": tooltip,
     }
     return charts.spec_of(rows, height=360, mark=mark, params=[charts.ZOOM], encoding=encoding)
 
 
-def _curves(plot: PlotEntry, rows: Sequence[Row], domain: Sequence[str], told: list[charts.Spec]) -> charts.Spec:
+def _curves(plot: PlotEntry, rows: Sequence[Row], domain: Sequence[str], tooltip: list[charts.Spec]) -> charts.Spec:
     named = charts.series("series", _other(plot), domain)
     x = charts.field("x", heading(plot.x), scale=_value_scale({row["x"] for row in rows}))
     y = charts.field("value", METRICS[plot.metric], scale={"zero": True})
-    return charts.lines(rows, x, y, named, told)
+    return charts.lines(rows, x, y, named, tooltip)
 
 
 def _value_scale(values: Iterable[float]) -> dict[str, Any]:
@@ -457,7 +457,7 @@ def _stall_rows(page: Sequence[Row]) -> Iterator[Row]:
 
 def _stall_bars(rows: Sequence[Row], value: tuple[str, str], causes: Sequence[str]) -> charts.Spec:
     scale = {"domain": list(causes), "range": [LOOKS[Cause(cause)][0] for cause in causes]}
-    told = charts.tips(
+    tooltip = charts.tips(
         ("name", "kernel of", ""),
         ("cause", "cause", ""),
         ("share_pct", "share [%]", ".3~g"),
@@ -468,7 +468,7 @@ def _stall_bars(rows: Sequence[Row], value: tuple[str, str], causes: Sequence[st
         "x": charts.field(*value, stack=True),
         "color": charts.field("cause", "cause", "nominal", scale=scale),
         "order": {"field": "order"},
-        "tooltip": told,
+        "tooltip": tooltip,
     }
     mark = {"type": "bar", "stroke": "white", "strokeWidth": 0.4}
     return charts.spec_of(rows, height=charts.BAR_PX * charts.lanes(rows, "name"), mark=mark, encoding=encoding)
@@ -509,11 +509,11 @@ def _training(
 ) -> Chart:
     name, label = value
     kept = [row for row in rows if row[name] is not None and (row[name] > 0 or scale.get("type") != "log")]
-    told = charts.tips(
+    tooltip = charts.tips(
         ("run", "run", ""), ("step", "step", ",d"), (name, label, ".4~g"), ("skipped", "steps skipped", "")
     )
     x, y = charts.field("step", "step"), charts.field(name, label, scale=dict(scale))
-    spec = charts.lines(kept, x, y, charts.series("run", "run", labels), told)
+    spec = charts.lines(kept, x, y, charts.series("run", "run", labels), tooltip)
     return Chart(spec, title, f"{label.capitalize()}, of each run over the steps of the training.")
 
 
@@ -528,8 +528,8 @@ def _magnitudes(content: TrainingFile, gradients: Sequence[Row], labels: Sequenc
         ]
     x = charts.field("exponent", "binary exponent of a gradient, loss scale included")
     y = charts.field("share_pct", "activation gradients [% per binade]")
-    told = charts.tips(("run", "run", ""), ("exponent", "exponent", ""), ("share_pct", "share [%]", ".3~g"))
-    spec = charts.lines(rows, x, y, charts.series("run", "run", labels), told)
+    tooltip = charts.tips(("run", "run", ""), ("exponent", "exponent", ""), ("share_pct", "share [%]", ".3~g"))
+    spec = charts.lines(rows, x, y, charts.series("run", "run", labels), tooltip)
     step = content.training.gradients_at
     text = f"Activation gradients by magnitude at step {step}, before they are rounded, of runs with FP32 weights."
     return Chart(spec, "Which magnitudes do the gradients have?", text)
@@ -558,7 +558,7 @@ def _speedup_row(row: Row) -> Row:
 
 
 def _model_speedups(rows: Sequence[Row]) -> charts.Spec:
-    told = charts.tips(
+    tooltip = charts.tips(
         ("label", "model", ""),
         ("gpu", "GPU", ""),
         ("baseline", "over", ""),
@@ -570,11 +570,11 @@ def _model_speedups(rows: Sequence[Row]) -> charts.Spec:
         ("claimed_speedup", "claimed", ".3~g"),
     )
     title = ("speedup", "speedup")
-    spec = charts.interval_bars(rows, "label", title, ("low", "high"), tooltip=told)
+    spec = charts.interval_bars(rows, "label", title, ("low", "high"), tooltip=tooltip)
     y = spec["layer"][0]["encoding"]["y"]
     for name, mark in (("measured_speedup", "diamond"), ("claimed_speedup", "cross")):
         if any(row[name] for row in rows):
-            layer = charts.hollow(charts.field(name, "speedup"), y, told, where=f"datum.{name} > 0")
+            layer = charts.hollow(charts.field(name, "speedup"), y, tooltip, where=f"datum.{name} > 0")
             layer["mark"] |= {"shape": mark, "style": "ink-line", **({"angle": 45} if mark == "cross" else {})}
             spec["layer"].append(layer)
     spec["layer"].append(charts.rule("x", 1))

@@ -25,6 +25,8 @@ from gpusim.studies import experiments
 from gpusim.studies.manifest import manifest_inputs
 from gpusim.studies.run import Finished
 
+MOST_LISTED = 12
+"""Values of a key that are listed among the overrides."""
 NAMES: Mapping[PlotKind, str] = {
     "time": "Times",
     "tflops_roofline": "Roofline",
@@ -39,7 +41,7 @@ NAMES: Mapping[PlotKind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class RanExperiment:
-    """An experiment, what came of it, and the folder of its files."""
+    """An experiment with its results, and the folder of its files."""
 
     experiment: AnyExperiment
     finished: Finished
@@ -58,7 +60,9 @@ def run_page(ran: Sequence[RanExperiment], command: Sequence[str]) -> Page:
     """
     several = len(ran) > 1
     sections = [section for one in ran for section in _sections(one, f"{one.title}: " if several else "")]
-    inputs, records, specs = [], {}, {}
+    inputs: list[tuple[str, str]] = []
+    records: dict[str, Mapping[str, Provenance]] = {}
+    specs: dict[str, Spec] = {}
     for one in ran:
         inputs += _inputs(one.experiment, command)
         if isinstance(one.experiment, Experiment):
@@ -175,14 +179,20 @@ def _gpu_inputs(experiment: Experiment) -> list[tuple[str, str]]:
     for name, spec in _gpus(experiment).items():
         points = [one for one in experiment.gpus.values() if one.spec is spec or (one.varies and one.name == name)]
         inputs.append((f"hash of {name}", spec.sha256[:HASH_DIGITS]))
-        values: dict[str, list[str]] = {}
+        values: dict[str, list[object]] = {}
         for point in points:
             for key_path, value in point.overrides.items():
-                values.setdefault(key_path, []).append(short_text(value))
-        inputs += [
-            (f"override of {name}", f"{path} = {', '.join(dict.fromkeys(all_of))}") for path, all_of in values.items()
-        ]
+                values.setdefault(key_path, []).append(value)
+        inputs += [(f"overrides of {name}", f"{path}={_listed(found)}") for path, found in values.items()]
     return inputs
+
+
+def _listed(values: Sequence[object]) -> str:
+    """Different values; of many how many there are, from the first to the last."""
+    texts = list(dict.fromkeys(map(short_text, values)))
+    if len(texts) <= MOST_LISTED:
+        return ", ".join(texts)
+    return f"{texts[0]}, {texts[1]}, … {texts[-1]} ({len(texts)} values)"
 
 
 def _gpus(experiment: Experiment) -> dict[str, Spec]:

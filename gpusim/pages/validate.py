@@ -434,7 +434,7 @@ def _looks(rows: Sequence[_Row]) -> dict[str, Any]:
     return {channel: looks[channel] for channel in ("color", "shape")}
 
 
-def _told(one: _Compared) -> list[charts.Spec]:
+def _tooltip(one: _Compared) -> list[charts.Spec]:
     unit = f" [{one.unit}]" if one.unit else ""
     return charts.tips(
         ("name", "row", ""),
@@ -457,7 +457,7 @@ def _chosen(spec: charts.Spec, properties: Sequence[_Property]) -> charts.Spec:
 def _parity(one: _Compared, properties: Sequence[_Property]) -> Chart:
     unit = f"[{one.unit}]" if one.unit else "[unit of the row]"
     x, y = (charts.field(name, f"{name} {unit}", scale=charts.LOG) for name in ("measured", "predicted"))
-    spec = charts.scatter(one.rows, x, y, 420, diagonal=True, tooltip=_told(one), **_looks(one.rows))
+    spec = charts.scatter(one.rows, x, y, 420, diagonal=True, tooltip=_tooltip(one), **_looks(one.rows))
     text = "Each point is a row. On the dashed line both values are equal. A choice holds for the chart below as well."
     return Chart(_chosen(spec, properties), "Predicted against measured", text)
 
@@ -466,7 +466,7 @@ def _by_size(one: _Compared, properties: Sequence[_Property]) -> Chart:
     """The ratio of both values against a size."""
     x = charts.field("size", one.size, scale=charts.LOG)
     y = charts.field("ratio", "predicted / measured", scale=charts.LOG)
-    spec = charts.scatter(one.rows, x, y, 340, tooltip=_told(one), **_looks(one.rows))
+    spec = charts.scatter(one.rows, x, y, 340, tooltip=_tooltip(one), **_looks(one.rows))
     spec["transform"] = [{"calculate": "datum.predicted / datum.measured", "as": "ratio"}]
     spec["layer"].append(charts.rule("y", 1))
     text = f"Predicted over measured value against {one.size}. On the line both are equal."
@@ -494,7 +494,7 @@ def _groups(rows: Sequence[_Row], of: _Property) -> list[_Row]:
 def _spread(spread: _Spread, prefix: str) -> Chart:
     of, groups = spread
     drawn = groups[:MOST_GROUPS]
-    told = charts.tips(
+    tooltip = charts.tips(
         ("group", of.title, ""),
         ("rows", "rows", ",d"),
         ("p50", "median [%]", "+.3~g"),
@@ -519,7 +519,7 @@ def _spread(spread: _Spread, prefix: str) -> Chart:
         f"median. To the right of 0 the predicted value is larger.{left}"
     )
     table = Table(columns, groups, f"{prefix}errors by {of.title}")
-    return Chart(charts.spread_bars(drawn, "group", "error [%]", told), f"Errors by {of.title}", text, table)
+    return Chart(charts.spread_bars(drawn, "group", "error [%]", tooltip), f"Errors by {of.title}", text, table)
 
 
 def _coverage(one: _Compared, spreads: Sequence[_Spread], prefix: str) -> Chart:
@@ -533,8 +533,10 @@ def _coverage(one: _Compared, spreads: Sequence[_Spread], prefix: str) -> Chart:
     ]
     y = charts.field("group", "", "nominal", sort=None, axis={"ticks": False, "labelPadding": 6})
     x = charts.field("inside_pct", "measured values in their interval [%]", scale={"domain": [0, 100]})
-    told = charts.tips(("group", "rows of", ""), ("rows", "rows", ",d"), ("inside_pct", "in the interval [%]", ".3~g"))
-    bars = {"mark": {"type": "bar", "opacity": 0.85}, "encoding": {"y": y, "x": x, "tooltip": told}}
+    tooltip = charts.tips(
+        ("group", "rows of", ""), ("rows", "rows", ",d"), ("inside_pct", "in the interval [%]", ".3~g")
+    )
+    bars = {"mark": {"type": "bar", "opacity": 0.85}, "encoding": {"y": y, "x": x, "tooltip": tooltip}}
     layers = [bars, charts.rule("x", COVERAGE_PCT, dash=(4, 3))]
     spec = charts.spec_of(rows, height=charts.BAR_PX * len(rows), layer=layers)
     columns = (Column("group", "rows of"), Column("rows", "rows"), Column("inside_pct", "in interval", "%", 3))

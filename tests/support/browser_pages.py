@@ -36,6 +36,12 @@ class Opened:
         found: list[list[str]] = self.page.locator(table).first.evaluate(script)
         return found
 
+    def tip(self, chart: str, at: int = 0) -> str:
+        """What the page tells of a point, or of what lies on it, when a pointer is over it."""
+        self.page.locator(f"{chart} svg").first.locator(".mark-symbol.role-mark path").nth(at).hover(force=True)
+        said: str = self.page.locator("#vg-tooltip-element.visible").inner_text()
+        return said
+
     def check(self) -> None:
         """Check that nothing failed, nothing left the page, and that no one is shut out."""
         from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
