@@ -374,7 +374,7 @@ def _sections(
     one: _Compared, kind: TableKind, report: Mapping[str, Any], request: Request, prefix: str
 ) -> Iterator[Section]:
     """The sections of one kind of tables; their headings begin with a prefix."""
-    printed = [printed_table(table) for table in kind.tables(report, request)]
+    printed = [printed_table(table, f"{prefix}{table.title}") for table in kind.tables(report, request)]
     yield Section(f"{prefix}Errors", [_summary(one), *printed])
     if one.rows:
         _colour(one.rows)

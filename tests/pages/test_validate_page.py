@@ -16,6 +16,7 @@ MODELS = "id,gpu,gpus,model,mode,precision,batch_per_gpu,value,unit,seq_len,fram
 COLLECTIVES = "op,gpu,num_nodes,num_gpus_per_node,dtype,size(kb),time(us)\n"
 KERNELS = "board,source,op,shapes,dtypes,numel_max,kernel,grid,block,time_us\n"
 SIZES = (64, 128, 256, 512, 1024, 2048)
+LONG_NAME = "a-source-whose-name-is-longer-than-the-window-of-a-telephone-is-wide-"
 ALL_ROWS = "#all-rows table"
 EVERY_KIND = ("operators", "whole models", "collectives", "kernels out of traces")
 
@@ -57,7 +58,7 @@ def every_kind(tmp_path_factory: pytest.TempPathFactory) -> Path:
     kernels = folder / "kernels.csv"
     kernel = "void at::native::vectorized_elementwise_kernel<4>"
     rows = "".join(
-        f"a100-sxm4-40gb,nobody,clamp_min_,{size}x1024,f32,{size * 1024},{kernel},{size * 2}x1x1,128x1x1,9\n"
+        f"a100-sxm4-40gb,{LONG_NAME}{size},clamp_min_,{size}x1024,f32,{size * 1024},{kernel},{size * 2}x1x1,128x1x1,9\n"
         for size in SIZES
     )
     _ = kernels.write_text(KERNELS + rows, "utf-8")
@@ -115,7 +116,8 @@ def test_errors_of_the_page_are_those_of_the_command(page: Path, open_page: Open
 
 
 def test_a_page_of_every_kind_of_table_shuts_no_one_out(every_kind: Path, open_page: Open) -> None:
-    opened = open_page(every_kind)
+    opened = open_page(every_kind, 390)
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 390
     headings = opened.page.locator("h2").all_inner_texts()
     for kind in EVERY_KIND:
         assert f"{kind}: Predicted and measured" in headings
