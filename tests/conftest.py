@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from browser_pages import browser, open_page  # noqa: F401 -- fixtures
 from hypothesis import settings
+from served import server  # noqa: F401 -- a fixture
 
 from gpusim.cli import run_cli
 from gpusim.experiment.definition import Experiment

@@ -76,7 +76,7 @@ def what_if_page(workload: str, sides: Sequence[Side], specs: Sequence[Spec], fi
         told + "what limits it, and where the time goes. Every time is predicted.",
         [
             Section("Boards", [table_of(sides)]),
-            Section("Charts", charts_of(rows_of(sides))),
+            Section("What takes the time", charts_of(rows_of(sides))),
             *([Section("Changed boards as files", yaml, folded=True)] if yaml else []),
             *provenance(specs, command, _ASSUMPTIONS, told="Command that predicts the first board again"),
         ],
@@ -91,7 +91,7 @@ _ASSUMPTIONS = (
 
 def table_of(sides: Sequence[Side]) -> Table:
     """A column for each board."""
-    columns = [Column("name", "")] + [Column(f"side_{at}", side.label) for at, side in enumerate(sides)]
+    columns = [Column("name", "value")] + [Column(f"side_{at}", side.label) for at, side in enumerate(sides)]
     rows = [
         {"name": name, **{f"side_{at}": text for at, text in enumerate(texts)}}
         for name, texts in _values(sides).items()

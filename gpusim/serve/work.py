@@ -171,6 +171,7 @@ class Lane:
             self._idle.put_nowait(worker)
         else:
             _ = answering.cancel()
+            _ = await asyncio.wait({answering})  # it listens to the pipe, whose number the next worker's may have
             self._replace(worker)
 
     def _replace(self, worker: _Worker) -> None:
@@ -197,12 +198,12 @@ class Lane:
 
 async def _readable(connection: Connection) -> None:
     """Wait until a connection has something to read, or ends."""
-    loop, ready = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(connection.fileno(), ready.set)
+    loop, ready, number = asyncio.get_running_loop(), asyncio.Event(), connection.fileno()
+    loop.add_reader(number, ready.set)
     try:
         await ready.wait()
     finally:
-        loop.remove_reader(connection.fileno())
+        loop.remove_reader(number)
 
 
 def _work(connection: Connection) -> None:
