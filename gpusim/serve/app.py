@@ -248,6 +248,8 @@ def _answer_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def _other(_request: Request, error: HTTPException) -> JSONResponse:
+        if error.status_code == 400:  # all that a request can be besides what its record refuses
+            return refused(422, "body: cannot be read as JSON; send an object as /docs describes it")
         return refused(error.status_code, str(error.detail))
 
     @app.exception_handler(Exception)

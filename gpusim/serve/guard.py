@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MOST_BODY_BYTES = 65_536
 """Most bytes of a request: one with every value of a spec replaced has fewer."""
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 POLICY = {
     "default-src": "'none'",
     "script-src": "'self'",
@@ -50,12 +50,12 @@ def hosts_of(host: str) -> list[str]:
     A page of elsewhere, whose name its owner lets stand for this machine (DNS rebinding), sends that name.
     """
     if is_loopback(host):
-        return sorted({*LOOPBACK, host})
+        return list(LOOPBACK)
     own = socket.gethostname()
-    found = {*LOOPBACK, host, own, socket.getfqdn()}
+    found = {host, own, socket.getfqdn()}
     with suppress(OSError):  # a machine that does not know its own name
         found |= {str(one[4][0]) for one in socket.getaddrinfo(own, None)}
-    return sorted(found)
+    return [*LOOPBACK, *sorted(f"[{one}]" if ":" in one else one for one in found)]
 
 
 def policy_text(**others: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import socket
 import subprocess
@@ -14,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from conftest import RunGpusim, environment, process_group, refused
 from served import SOME_S, Served, served
@@ -24,7 +24,9 @@ SOON_S = 5.0
 """For what needs no prediction, on a busy machine."""
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "10.0.0.1", "", "[::", "a b"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "10.0.0.1", "", "[::", "a b"]
+)
 def test_a_foreign_host_is_refused(server: Served, host: str) -> None:
     for path in ("", "api/gpus", "docs", "assets/vega.js"):
         assert server.client.get(path, headers={"Host": host}).status_code == 400
@@ -40,7 +42,13 @@ def test_names_of_this_machine_are_answered(server: Served, host: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("/etc/passwd", "../../etc/passwd", "experiments/models/bert_base.yaml", "bert_base.yaml", "bert_base.yaml.gz"),
+        *(
+            "/etc/passwd",
+            "../../etc/passwd",
+            "experiments/models/bert_base.yaml",
+            "bert_base.yaml",
+            "bert_base.yaml.gz",
+        ),
         *("./bert_base", "file:///etc/passwd", "bert_base\x00", "$(touch x)", "~", "..", "", "x" * 300),
     ],
 )
@@ -61,7 +69,9 @@ def test_no_value_names_a_file(server: Served) -> None:
     assert detail.startswith("overrides.sm.count: expected a number")
 
 
-@pytest.mark.parametrize("path", ["assets/../records.py", "assets/%2e%2e/records.py", "assets/..%2frecords.py", "app.py", "assets/"])
+@pytest.mark.parametrize(
+    "path", ["assets/../records.py", "assets/%2e%2e/records.py", "assets/..%2frecords.py", "app.py", "assets/"]
+)
 def test_no_file_is_served_that_is_not_of_the_page(server: Served, path: str) -> None:
     with closing(socket.create_connection(("127.0.0.1", int(server.url.rstrip("/").rpartition(":")[2])))) as raw:
         raw.sendall(f"GET /{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
@@ -89,7 +99,9 @@ def test_large_bodies_are_refused_at_once(server: Served) -> None:
         {"workload": "gemm:16777217x1x1:fp16"},
         {"workload": "gemm:16777216x16777216x16777216:fp16"},
         {"workload": "softmax:4294967296x4096:fp32"},
-        {"workload": "conv_fwd:fp16:n_img=1:in_channels=1:height=99999999:width=1:out_channels=1:filter_h=1:filter_w=1"},
+        {
+            "workload": "conv_fwd:fp16:n_img=1:in_channels=1:height=99999999:width=1:out_channels=1:filter_h=1:filter_w=1"
+        },
         {"workload": "bert_base", "step": {"sizes": {"batch": 10**9}}},
         {"workload": "bert_base", "step": {"sizes": {"seq_len": 65_536}}},
     ],
@@ -130,8 +142,6 @@ def test_every_answer_has_its_policy(server: Served) -> None:
 
 
 def test_long_requests_do_not_block_short_ones(server: Served) -> None:
-    import httpx
-
     async def run() -> None:
         async with httpx.AsyncClient(base_url=server.url, timeout=SOME_S) as client:
             long = [
@@ -167,12 +177,17 @@ def test_a_deadline_and_a_full_queue_are_said_in_one_line() -> None:
         assert busy.json() == {"detail": "busy: 0 requests wait already; try again in some seconds"}
 
 
-def test_ctrl_c_ends_the_server_and_its_workers(tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_server_and_its_workers() -> None:
+    """While a step is predicted; its standard error ends with the last process that has it."""
     with served("--jobs", "1") as own:
         _ = own.predict(workload=GEMM, gpu="t4")
-        group = os.getpgid(own.process.pid)
-    with pytest.raises(ProcessLookupError):  # `served` has seen its status
-        os.killpg(group, 0)
+        with own.client.stream(
+            "POST", "api/predict", json={**LONG, "gpu": "t4"}, headers={"Accept": "application/x-ndjson"}
+        ) as answer:
+            assert "progress" in next(answer.iter_lines())
+            own.process.send_signal(signal.SIGINT)
+            with pytest.raises(httpx.RemoteProtocolError):
+                _ = list(answer.iter_lines())
 
 
 def test_another_address_than_loopback_is_warned_of() -> None:
@@ -190,13 +205,17 @@ def test_wrong_options_end_with_one_line(command: RunGpusim, tmp_path: Path) -> 
         text = refused(command("serve", "--port", str(port)))
         assert text.endswith("Address already in use; choose another, or --port 0 for a free port")
     assert "choose another" in refused(command("serve", "--host", "203.0.113.1"))
-    assert refused(command("serve", "--models", str(tmp_path / "no"))).endswith("no such folder of models; correct the path")
+    assert refused(command("serve", "--models", str(tmp_path / "no"))).endswith(
+        "no such folder of models; correct the path"
+    )
     _ = (tmp_path / "resnet50.yaml").write_text("title: mine\n", "utf-8")
     assert "is called resnet50; rename the file" in refused(command("serve", "--models", str(tmp_path)))
 
 
 def test_the_extra_is_named_where_it_is_missing() -> None:
     script = "import sys; sys.modules['fastapi'] = None; from gpusim.cli import run_cli; sys.exit(run_cli(['serve']))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=environment())
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, env=environment()
+    )
     assert done.returncode == 2
     assert "install gpusim[serve]" in done.stderr

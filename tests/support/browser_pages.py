@@ -44,12 +44,17 @@ class Opened:
 
     def check(self) -> None:
         """Check that nothing failed, nothing left the page, and that no one is shut out."""
-        from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
-
         assert self.console == []
         assert [one for one in self.requests if not one.startswith(("file:", "data:", "blob:"))] == []
-        found = Axe().run(self.page).response["violations"]
-        assert [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in SERIOUS] == []
+        assert axe_violations(self.page) == []
+
+
+def axe_violations(page: Any) -> list[tuple[str, str]]:
+    """What shuts someone out of a page: the rule, and the first element that breaks it."""
+    from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
+
+    found = Axe().run(page).response["violations"]
+    return [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in SERIOUS]
 
 
 Open = Callable[..., Opened]

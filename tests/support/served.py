@@ -58,7 +58,7 @@ def served(*options: str) -> Iterator[Served]:
             with httpx.Client(base_url=url, timeout=SOME_S) as client:
                 yield Served(process, url, client)
         finally:
-            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGINT)  # a second one changes nothing
             try:
                 _, said = process.communicate(timeout=SOME_S)
             finally:

@@ -151,7 +151,7 @@
     slider.setAttribute("aria-label", `${knob.label}, slider`);
     const number = make("input", { id, type: "number", min: knob.least, max: knob.most, step: knob.step || "any" });
     const output = make("output", { htmlFor: id });
-    const row = make("div", { className: "knob" }, make("label", { htmlFor: id }, knob.label, output), slider, number,
+    const row = make("div", { className: "knob" }, make("p", {}, make("label", { htmlFor: id, textContent: knob.label }), output), slider, number,
       make("span", { className: "unit", textContent: knob.unit }));
     const show = (value, by) => {
       const multiple = value / knob.shipped;
