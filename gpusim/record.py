@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, TypeAdapter
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from gpusim.canonical_text import content_hash
 
@@ -29,9 +31,40 @@ class Record(BaseModel):
         return content_hash(self)
 
 
+class AlsoWritten:
+    """Marks a value that a file may write in another form, too, for the JSON Schema; a validator reads that form."""
+
+    def __init__(self, form: Any) -> None:
+        self._form = form
+
+    def __get_pydantic_json_schema__(self, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": [TypeAdapter(self._form).json_schema(), handler(core_schema)]}
+
+
+class _AlsoSingle:
+    """Marks a list that a file may write as its one item."""
+
+    def __get_pydantic_json_schema__(self, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        many = handler(core_schema)
+        return {"anyOf": [many["items"], many]}
+
+
+class _AlsoListed:
+    """Marks an item of a list that may also be a list of such items."""
+
+    def __get_pydantic_json_schema__(self, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        one = handler(core_schema)
+        return {"anyOf": [one, {"type": "array", "items": one}]}
+
+
 def as_list(value: object) -> object:
     """A single value as a list of one."""
     return value if isinstance(value, list | tuple) else [value]
+
+
+ALSO_SINGLE = _AlsoSingle()
+"""Stands last among what annotates a list that is read by :func:`as_list`."""
+ALSO_LISTED = _AlsoListed()
 
 
 def readable(text: str) -> str:

@@ -35,6 +35,7 @@ from gpusim.cli import (
     nodes,
     numerics,
     run,
+    schema,
     serve,
     trace,
     validate,
@@ -85,6 +86,7 @@ app.command("import", help=import_.HELP)(with_groups(import_.import_))
 app.command(help=capture.HELP)(capture.capture)
 app.command()(measure.measure)
 app.command()(counters.counters)
+app.command()(schema.schema)
 
 
 def run_cli(arguments: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""GPU specs: list, show, diff, check, schema, starter."""
+"""GPU specs: list, show, diff, check, starter, schema."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from gpusim.cli.console import emit, emit_json, emit_result, help_without_command, refuse, report_written, wrong_input
-from gpusim.cli.options import ArchPathOption, FormatOption
+from gpusim.cli.console import emit, emit_result, help_without_command, refuse, report_written, wrong_input
+from gpusim.cli.options import ArchPathOption, FileKindArgument, FormatOption, print_schema
 
 app = typer.Typer(
     help="List, show, compare and check GPU specs.", callback=help_without_command, invoke_without_command=True
@@ -121,7 +121,7 @@ def archs_new(
     path = out or Path(re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") + ".yaml")
     if path.suffix not in (".yaml", ".yml"):
         refuse(f"-o {path}: expected a .yaml file")
-    text = starter(name, like, arch_path or ())
+    text = starter(name, like, arch_path or (), path.parent)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -133,24 +133,6 @@ def archs_new(
 
 
 @app.command("schema")
-def archs_schema(
-    record: Annotated[
-        Literal["gpu", "library", "host", "sources"], typer.Argument(help="What the files state.")
-    ] = "gpu",
-) -> None:
-    """Print the JSON Schema of spec files, for editors."""
-    from gpusim.evidence.sources import Overheads
-    from gpusim.hardware.gpu import Gpu
-    from gpusim.host.host import Host
-    from gpusim.library.library import LibraryRecord
-    from gpusim.record import Record
-    from gpusim.specs.document import json_schema
-
-    files: dict[str, tuple[type[Record], str]] = {
-        "gpu": (Gpu, "architecture spec"),
-        "library": (LibraryRecord, "library"),
-        "host": (Host, "host"),
-        "sources": (Overheads, "sources of runs"),
-    }
-    described, called = files[record]
-    emit_json({**json_schema(described), "title": f"gpusim {called}"})
+def archs_schema(record: FileKindArgument = "gpu") -> None:
+    """Print the JSON Schema of spec files: 'gpusim schema', whose default is a GPU here."""
+    print_schema(record)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hin
 import typer
 from typer.core import TyperCommand
 
-from gpusim.cli.console import refuse
+from gpusim.cli.console import emit_json, refuse
 
 if TYPE_CHECKING:
     from gpusim.cuda_version import CudaVersion
@@ -54,6 +54,11 @@ ArchPathOption = Annotated[
     list[Path] | None,
     typer.Option("--arch-path", help="Folder of additional specs, searched first. May be repeated.", metavar="DIR"),
 ]
+FileKind = Literal[
+    "gpu", "library", "host", "sources", "node", "collectives", "catalogue", "experiment", "model", "suite"
+]
+"""Kinds of files that have a JSON Schema, as :data:`gpusim.studies.file_schemas.TITLES` names them."""
+FileKindArgument = Annotated[FileKind, typer.Argument(help="What the files state.", metavar="KIND")]
 MAX_JOBS = 4096
 """More processes than any machine has cores."""
 JobsOption = Annotated[
@@ -129,6 +134,13 @@ ArchsOption = Annotated[
         autocompletion=complete_arch,
     ),
 ]
+
+
+def print_schema(kind: FileKind) -> None:
+    """Print the JSON Schema of a kind of files."""
+    from gpusim.studies.file_schemas import schema_of
+
+    emit_json(schema_of(kind))
 
 
 class OneArchCommand(TyperCommand):

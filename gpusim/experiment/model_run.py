@@ -20,10 +20,10 @@ from gpusim.models.policy import (
     Policy,
     Precision,
 )
-from gpusim.record import Version, as_list
+from gpusim.record import ALSO_SINGLE, Version, as_list
 from gpusim.step.options import StepOptions
 
-_Precisions = Annotated[tuple[Precision, ...], BeforeValidator(as_list)]
+_Precisions = Annotated[tuple[Precision, ...], BeforeValidator(as_list), ALSO_SINGLE]
 
 
 class Script(Part):

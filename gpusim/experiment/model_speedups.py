@@ -15,7 +15,7 @@ from gpusim.expression import METRICS, value_of
 from gpusim.files.checked_document import Part, checked
 from gpusim.files.yamlfile import SpecError, YamlFile
 from gpusim.models.policy import Mode, Precision
-from gpusim.record import Title, Version, as_list
+from gpusim.record import ALSO_SINGLE, AlsoWritten, Title, Version, as_list
 from gpusim.specs import Spec, load_spec
 
 
@@ -24,9 +24,9 @@ def _twice(value: object) -> object:
     return (value, value) if isinstance(value, str) else value
 
 
-Precisions = Annotated[tuple[Precision, Precision], BeforeValidator(_twice)]
+Precisions = Annotated[tuple[Precision, Precision], BeforeValidator(_twice), AlsoWritten(Precision)]
 """Precision on the baseline, and on the other GPU."""
-Counts = Annotated[tuple[PositiveInt, ...], BeforeValidator(as_list), Field(min_length=1)]
+Counts = Annotated[tuple[PositiveInt, ...], BeforeValidator(as_list), Field(min_length=1), ALSO_SINGLE]
 
 
 def _evaluated(value: object) -> object:
@@ -39,7 +39,7 @@ class StatedSpeedup(Part):
 
     precisions: Precisions
     gpus: PositiveInt = 1
-    speedup: Annotated[PositiveFloat, BeforeValidator(_evaluated)] = Field(
+    speedup: Annotated[PositiveFloat, BeforeValidator(_evaluated), AlsoWritten(str)] = Field(
         description="a number, or such as 2470 / 1200"
     )
     source: str

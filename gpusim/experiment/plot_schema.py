@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from gpusim.files.checked_document import Part
 from gpusim.numbers.formats import Dtype
-from gpusim.record import Title
+from gpusim.record import AlsoWritten, Title
 from gpusim.workloads.fields import Dtypes
 
 PlotKind = Literal["time", "tflops_roofline", "speedup", "sparse_speedup", "stalls", "heat_map", "curves"]
@@ -40,7 +40,12 @@ def parse_ratio(value: object) -> object:
     return value
 
 
-Ratio = Annotated[float, BeforeValidator(parse_ratio), Field(ge=RATIO_RANGE[0], le=RATIO_RANGE[1], allow_inf_nan=False)]
+Ratio = Annotated[
+    float,
+    BeforeValidator(parse_ratio),
+    Field(ge=RATIO_RANGE[0], le=RATIO_RANGE[1], allow_inf_nan=False),
+    AlsoWritten(str),
+]
 
 
 class ReferenceLine(Part):

@@ -13,11 +13,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from gpusim.cuda_version import LastCuda
-from gpusim.experiment.plot_schema import PlotEntry, ReferenceLine
+from gpusim.experiment.plot_schema import PlotEntry, PlotKind, ReferenceLine
 from gpusim.files.checked_document import Part
 from gpusim.mathmode.resolve import FrameworkOperation
 from gpusim.numerics.training import Scaler, TrainingRun, TrainingTask
-from gpusim.record import Title, Version, as_list
+from gpusim.record import ALSO_SINGLE, AlsoWritten, Title, Version, as_list
 from gpusim.specs.design_points import MOST_POINTS
 from gpusim.workloads.conditions import Operands
 from gpusim.workloads.fields import Accumulator, Dtypes, L2States, Layouts, Output, RunLoad, Sizes, Sparsities
@@ -26,7 +26,9 @@ from gpusim.workloads.gemm import StorageOrder
 TableKind = Literal["results", "speedup", "ledger"]
 
 
-Details = Annotated[tuple[Literal["bound", "sampled", "full"], ...], BeforeValidator(as_list), Field(min_length=1)]
+Details = Annotated[
+    tuple[Literal["bound", "sampled", "full"], ...], BeforeValidator(as_list), Field(min_length=1), ALSO_SINGLE
+]
 
 
 class ValueRange(Part):
@@ -86,7 +88,7 @@ class MathModeEntry(Part):
         return FrameworkOperation(self.framework, self.version, self.op, self.dtype, settings, environment)
 
 
-MathModes = Annotated[tuple[MathModeEntry, ...], BeforeValidator(as_list), Field(min_length=1)]
+MathModes = Annotated[tuple[MathModeEntry, ...], BeforeValidator(as_list), Field(min_length=1), ALSO_SINGLE]
 
 
 class GemmCases(Part):
@@ -134,7 +136,7 @@ class ExperimentFile(Part):
 
     title: Title
     question: str = ""
-    gpus: Annotated[tuple[GpuEntry, ...], Field(min_length=1)]
+    gpus: Annotated[tuple[Annotated[GpuEntry, AlsoWritten(str)], ...], Field(min_length=1)]
     gemms: Annotated[tuple[GemmCases, ...], Field(min_length=1)]
     dtypes: Dtypes | None = None
     mathmode: MathModes | None = Field(default=None, description="in place of dtypes: a framework's multiplication")
@@ -153,9 +155,11 @@ class ExperimentFile(Part):
     cuda: LastCuda | None = Field(
         default=None, description="version of CUDA whose libraries choose the kernels; the newest known if absent"
     )
-    measured: tuple[Overlay, ...] = ()
-    plots: tuple[PlotEntry, ...] = ()
-    tables: Annotated[tuple[TableKind, ...], BeforeValidator(as_list)] = ("results",)
+    measured: tuple[Annotated[Overlay, AlsoWritten(str)], ...] = ()
+    plots: tuple[Annotated[PlotEntry, AlsoWritten(PlotKind)], ...] = ()
+    tables: Annotated[tuple[TableKind, ...], BeforeValidator(as_list), ALSO_SINGLE] = Field(
+        default=("results",), description="tables that it prints"
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, model_validator
 
 from gpusim.files.checked_document import Part
+from gpusim.record import AlsoWritten
 
 
 class StatedRange(Part):
@@ -43,7 +44,7 @@ def _as_range(value: object) -> object:
     return {"low": value, "high": value} if isinstance(value, int | float) else value
 
 
-StatedValue = Annotated[StatedRange, BeforeValidator(_as_range)]
+StatedValue = Annotated[StatedRange, BeforeValidator(_as_range), AlsoWritten(float)]
 
 
 class SourcedValue(Part):

@@ -28,7 +28,7 @@ from gpusim.library.main_loops import (
 from gpusim.library.transforms import ConvolutionTransforms
 from gpusim.library.vector import VectorKernel
 from gpusim.numbers.formats import Dtype
-from gpusim.record import as_list
+from gpusim.record import ALSO_LISTED, ALSO_SINGLE, as_list
 from gpusim.workloads.gemm import LAYOUTS, Layout
 
 MIN_RING_STAGES = 2
@@ -54,7 +54,7 @@ class KernelEntry(Entry):
 
     tile: tuple[Count, Count, Count | Annotated[str, Field(pattern=r"^[1-9]\d{0,3}B$")]]
     warps: tuple[Count, Count, Count]
-    stages: Annotated[tuple[Count, ...], BeforeValidator(as_list)] = Field(
+    stages: Annotated[tuple[Count, ...], BeforeValidator(as_list), ALSO_SINGLE] = Field(
         min_length=1,
         description="depths of the ring, a kernel for each; 1 where operands go straight to registers: load, then use",
     )
@@ -125,7 +125,7 @@ class Family(Entry):
     multiple_of: tuple[Count, Count, Count] = Field(
         default=(1, 1, 1), description="what m, n and k of the library's problem must be multiples of"
     )
-    alignments: Annotated[tuple[Count, ...], BeforeValidator(as_list)] = Field(
+    alignments: Annotated[tuple[Count, ...], BeforeValidator(as_list), ALSO_SINGLE] = Field(
         default=(),
         description="elements that the leading dimensions of A, B and C must be multiples of, a kernel for each; a "
         "thread loads as many at once",
@@ -149,7 +149,7 @@ class Family(Entry):
     convolution: ConvolutionTraits | None = Field(
         default=None, description="of kernels made for convolutions; left out of those for matrix multiplications"
     )
-    kernels: Annotated[tuple[KernelEntry, ...], Field(min_length=1), BeforeValidator(_flat)]
+    kernels: Annotated[tuple[Annotated[KernelEntry, ALSO_LISTED], ...], Field(min_length=1), BeforeValidator(_flat)]
 
     def is_of(self, cuda: CudaVersion | None) -> bool:
         """Whether the library of a version of CUDA has these kernels; None: the newest."""

@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from gpusim.files.checked_document import Part, checked, find_shipped, load_document, shipped_folder
 from gpusim.files.yamlfile import YamlFile
 from gpusim.measure.instructions import INSTRUCTIONS
-from gpusim.record import as_list
+from gpusim.record import ALSO_SINGLE, as_list
 from gpusim.workloads.conditions import L2State
 from gpusim.workloads.convolution import Convolution, ConvolutionShape, ImageLayout
 from gpusim.workloads.fields import ConvolutionOps, Dtypes, L2States, Padding, Size, Sizes, Sparsities, VectorOps
@@ -44,7 +44,7 @@ def _pair_of_sizes(value: object) -> object:
     return [value] if single else value
 
 
-Layers = Annotated[tuple[tuple[Size, Size], ...], BeforeValidator(_pair_of_sizes), Field(min_length=1)]
+Layers = Annotated[tuple[tuple[Size, Size], ...], BeforeValidator(_pair_of_sizes), Field(min_length=1), ALSO_SINGLE]
 
 
 class _Replayed(Part):
@@ -151,7 +151,7 @@ class MicrobenchmarkEntry(Part):
     """One microbenchmark, all of its variants if none is named."""
 
     benchmark: BenchmarkName
-    variants: Annotated[tuple[str, ...], BeforeValidator(as_list)] = ()
+    variants: Annotated[tuple[str, ...], BeforeValidator(as_list), ALSO_SINGLE] = ()
     footprint_kib: Sizes | None = None
 
     @model_validator(mode="after")

@@ -13,13 +13,16 @@ from gpusim.files.checked_document import Part
 class Lengths(Part):
     """A gamma distribution of lengths, cut off at the longest that a program allows; or one length of all."""
 
-    mean: float = Field(ge=1)
-    """[tokens]"""
-    shape: int | None = Field(default=None, ge=1, le=1000)
-    """An integer (Erlang's distribution): one of 4 has a standard deviation of half the mean. None: all are alike."""
-    most: int = Field(ge=1, le=100_000)
-    """[tokens]"""
-    source: str
+    mean: float = Field(ge=1, description="mean length [tokens]")
+    shape: int | None = Field(
+        default=None,
+        ge=1,
+        le=1000,
+        description="an integer (Erlang's distribution): one of 4 has a standard deviation of half the mean; none: all "
+        "are alike",
+    )
+    most: int = Field(ge=1, le=100_000, description="longest that the program allows [tokens]")
+    source: str = Field(description="where it comes from")
 
     def longer(self, length: int) -> float:
         """Share of the sequences that are longer."""

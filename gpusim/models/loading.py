@@ -15,7 +15,7 @@ from gpusim.expression import evaluate
 from gpusim.files.checked_document import checked, find_shipped, load_document, shipped_folder
 from gpusim.files.yamlfile import SpecError, YamlFile
 from gpusim.models.aten.file import CapturedModel, is_captured, load_captured
-from gpusim.models.definition import PARTS, Block, LayerEntry, ModelFile, Published, VariantFile
+from gpusim.models.definition import PARTS, Block, LayerEntry, ModelFile, Place, Published, VariantFile
 from gpusim.models.graph import Graph, Node
 from gpusim.models.layers.registry import parse_layer
 from gpusim.models.layers.rows import CrossEntropy
@@ -25,8 +25,7 @@ from gpusim.units import LARGEST_SIZE
 
 MOST_NODES = 100_000
 """Layers of a model, blocks expanded; the largest that ships has fewer than 2,000."""
-_OF_ENTRY = ("name", "inputs", "repeat", "shares", "frozen", "only")
-"""Keys of an entry that say where a layer stands, not what it is."""
+_OF_ENTRY = tuple(Place.model_fields)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloa
 from gpusim.numbers.formats import FORMATS
 from gpusim.numerics.rounding import round_to_fp16, storage
 from gpusim.progress import Progress, no_progress
-from gpusim.record import Title
+from gpusim.record import AlsoWritten, Title
 
 Float32Array = NDArray[np.float32]
 LowType = Literal["fp32", "fp16", "bf16"]
@@ -93,7 +93,7 @@ class TrainingRun(_Settings):
     label: Title
     dtype: LowType
     weights: LowType = Field(default="fp32", description="data type of the optimizer's weights")
-    loss_scale: Annotated[Scaler | None, BeforeValidator(_dynamic)] = Field(
+    loss_scale: Annotated[Scaler | None, BeforeValidator(_dynamic), AlsoWritten(Literal["dynamic"])] = Field(
         default=None, description="none, 'dynamic', or other values of dynamic scaling"
     )
 

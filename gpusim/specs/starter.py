@@ -19,11 +19,17 @@ from gpusim.specs.writing import file_text
 NAMES = ("name", "aliases", "short_names")
 
 
-def starter(name: str, like: str, arch_path: Iterable[Path] = ()) -> str:
+def starter(name: str, like: str, arch_path: Iterable[Path], folder: Path) -> str:
     """The spec of a new board that extends what another one extends.
 
     It states the values that the other board states itself. Each has a source that :func:`gpusim.specs.load_spec`
     refuses until it is filled in; what is the same on both boards may go where both extend it.
+
+    Args:
+        name: Of the new board.
+        like: The other board, by name or path.
+        arch_path: Folders of specs that are searched first.
+        folder: Where the file is to lie, for the path of its schema.
 
     Raises:
         SpecError: there is no such other board, or its file is wrong.
@@ -41,7 +47,7 @@ def starter(name: str, like: str, arch_path: Iterable[Path] = ()) -> str:
         f"{name}, after {other}. Replace what differs, state kind and source of each value in place of {TO_DO},",
         "and remove what the base states alike. 'gpusim archs check' lists what is left.",
     )
-    return file_text(comments, {**names, **document.names}, {}, _to_do(stated, other))
+    return file_text("gpu", folder, comments, {**names, **document.names}, {}, _to_do(stated, other))
 
 
 def _to_do(values: Tree, other: str) -> Tree:

@@ -3,29 +3,50 @@
 from __future__ import annotations
 
 import json
+import os
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
 
+from gpusim.files.checked_document import shipped_folder
 from gpusim.specs.sourced import Sourced
 
 LINE_WIDTH = 120
 
 
+def schema_line(kind: str, folder: Path) -> str:
+    """The comment that names the JSON Schema of a file, which editors read.
+
+    Args:
+        kind: Of the file: one that ``gpusim schema`` knows.
+        folder: Where the file lies. The path to the schema that ships is relative to it, so that both can be moved.
+    """
+    schema = shipped_folder("schemas") / f"{kind}.json"
+    return f"# yaml-language-server: $schema={Path(os.path.relpath(schema, folder)).as_posix()}"
+
+
 def file_text(
-    comments: Sequence[str], names: Mapping[str, Any], sources: Mapping[str, str], values: Mapping[str, Any]
+    kind: str,
+    folder: Path,
+    comments: Sequence[str],
+    names: Mapping[str, Any],
+    sources: Mapping[str, str],
+    values: Mapping[str, Any],
 ) -> str:
     """A spec file.
 
     Args:
+        kind: As of :func:`schema_line`.
+        folder: Where the file lies.
         comments: At its head, a line each, without the mark of a comment.
         names: Keys that carry no source: ``name``, ``aliases``, ``extends``.
         sources: The bibliography.
         values: Nested mappings whose leaves are :class:`~gpusim.specs.sourced.Sourced`, or text.
     """
-    lines = [f"# {comment}" for comment in comments]
+    lines = [schema_line(kind, folder), *(f"# {comment}" for comment in comments)]
     lines += [f"{key}: {_flow(value)}" for key, value in names.items()]
     if sources:
         lines += ["", "sources:", *(line for key, text in sources.items() for line in _text_lines(key, text, 2))]

@@ -229,7 +229,7 @@ def test_a_spread_is_a_share_of_what_somebody_found(board: Writer, kind: str, sp
 
 def test_a_written_spread_is_read_back(board: Writer) -> None:
     leaf = Sourced(3, "measured", "two boards", 0.05)
-    path = board(file_text((), {}, {}, {"sm": {"count": leaf}}))
+    path = board(file_text("gpu", Path(), (), {}, {}, {"sm": {"count": leaf}}))
     origin = load_spec(path).provenance["sm.count"]
     assert (origin.value, origin.kind, origin.source, origin.spread) == (3, "measured", "two boards", 0.05)
 

@@ -11,6 +11,7 @@ from gpusim.expression import evaluate
 from gpusim.models.shape import Shape
 from gpusim.models.tape import Tape
 from gpusim.models.value import Value
+from gpusim.record import AlsoWritten
 
 
 def _evaluated(value: Any, info: ValidationInfo) -> Any:
@@ -24,14 +25,17 @@ def _pair(value: Any) -> Any:
     return (value, value) if isinstance(value, int) else value
 
 
-Size = Annotated[int, BeforeValidator(_evaluated), Field(ge=1)]
+_Expression = AlsoWritten(str)
+Size = Annotated[int, BeforeValidator(_evaluated), Field(ge=1), _Expression]
 """A count, or an expression of the sizes of the model."""
-Offset = Annotated[int, BeforeValidator(_evaluated), Field(ge=0)]
-Index = Annotated[int, BeforeValidator(_evaluated)]
+Offset = Annotated[int, BeforeValidator(_evaluated), Field(ge=0), _Expression]
+Index = Annotated[int, BeforeValidator(_evaluated), _Expression]
 """A dimension; negative ones count from the last."""
-SizePair = Annotated[tuple[Size, Size], BeforeValidator(_pair), BeforeValidator(_evaluated)]
+SizePair = Annotated[tuple[Size, Size], BeforeValidator(_pair), BeforeValidator(_evaluated), AlsoWritten(int | str)]
 """Rows and columns; one number stands for both."""
-OffsetPair = Annotated[tuple[Offset, Offset], BeforeValidator(_pair), BeforeValidator(_evaluated)]
+OffsetPair = Annotated[
+    tuple[Offset, Offset], BeforeValidator(_pair), BeforeValidator(_evaluated), AlsoWritten(int | str)
+]
 
 
 class ShapeError(ValueError):

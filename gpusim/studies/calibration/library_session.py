@@ -136,7 +136,8 @@ def write_library(report: LibraryReport, out: Path, date: str | None = None) -> 
         *(f"{table}: sha256 {sha256}" for table, sha256 in report.tables_sha256.items()),
     ]
     sources = {"fit": f"{options}, {date or f'{datetime.now(UTC):%Y-%m-%d}'}, data sha256 {digest[:12]}"}
-    text = file_text(comments, {"extends": report.library}, sources, nested(moved_bias(report.bias, report.start)))
+    keys, values = {"extends": report.library}, nested(moved_bias(report.bias, report.start))
+    text = file_text("library", out.parent, comments, keys, sources, values)
     with replacing(out) as whole:
         whole.write_text(text, encoding="utf-8")
     journal_of(out).unlink(missing_ok=True)

@@ -36,35 +36,33 @@ def spec_texts(report: CalibrationReport, out: Path, date: str) -> dict[Path, st
     bias, stem = report.calibration.bias, out.stem
     sources = {"fit": f"gpusim calibrate, {date}, data sha256 {report.data_sha256[:12]}"}
 
-    def text(what: str, keys: Mapping[str, Any], moved: Iterable[Moved]) -> str:
+    texts: dict[Path, str] = {}
+
+    def add(kind: str, path: Path, what: str, keys: Mapping[str, Any], moved: Iterable[Moved]) -> None:
         comments = [f"{what} fitted to measured runs by gpusim calibrate; do not edit, run it again."]
         comments += [f"{table}: sha256 {sha256}" for table, sha256 in report.tables_sha256.items()]
-        return file_text(comments, keys, sources, nested(moved))
+        texts[path] = file_text(kind, path.parent, comments, keys, sources, nested(moved))
 
     older = {library: f"{stem}_cuda_{library}" for library in sorted(one for one in bias if one is not None)}
-    texts = {}
     for library, name in older.items():
         keys: dict[str, Any] = {"extends": stem, "last_cuda": library.major}
-        texts[out.parent / LIBRARIES / f"{name}.yaml"] = text(
-            f"Library of {start.stem} up to CUDA {library},", keys, moved_bias(bias[library], bias[None])
-        )
+        what = f"Library of {start.stem} up to CUDA {library},"
+        add("library", out.parent / LIBRARIES / f"{name}.yaml", what, keys, moved_bias(bias[library], bias[None]))
     newest = {"extends": names.library, **({"older": list(older.values())} if older else {})}
-    texts[out.parent / LIBRARIES / out.name] = text(
-        f"Library of {start.stem},", newest, moved_bias(bias[None], report.calibration.start)
-    )
+    own_bias = moved_bias(bias[None], report.calibration.start)
+    add("library", out.parent / LIBRARIES / out.name, f"Library of {start.stem},", newest, own_bias)
     of_host = list(_moved(report, f"{HOST}."))
     if of_host:
-        texts[out.parent / HOSTS / out.name] = text(f"Host of {start.stem},", {"extends": names.host}, of_host)
+        add("host", out.parent / HOSTS / out.name, f"Host of {start.stem},", {"extends": names.host}, of_host)
     if of_sources := list(_moved(report, f"{SOURCES}.")):
         base = report.setting.overheads
-        texts[out.parent / SOURCES / out.name] = text(
-            f"Sources of runs on {start.stem},", {"extends": base} if base else {}, of_sources
-        )
+        keys = {"extends": base} if base else {}
+        add("sources", out.parent / SOURCES / out.name, f"Sources of runs on {start.stem},", keys, of_sources)
     # A fitted board answers to the names of the original, which it stands in for where its folder comes first.
     original = read_yaml(start).data
     keys = {key: original[key] for key in ("name", "aliases", "short_names") if key in original}
     keys |= {"extends": start.stem, "library": stem, **({"host": stem} if of_host else {})}
-    texts[out] = text(f"{start.stem},", keys, _moved(report, ""))
+    add("gpu", out, f"{start.stem},", keys, _moved(report, ""))
     return texts
 
 

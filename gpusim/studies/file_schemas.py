@@ -1,0 +1,129 @@
+"""JSON Schemas of the files that a user writes, by kind: made from the records that read them.
+
+``make schemas`` writes them into the folder ``schemas``, which ships, so that an editor finds them by the comment at
+the head of a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter
+
+from gpusim.collectives.nccl import Nccl
+from gpusim.collectives.node import Node
+from gpusim.evidence.sources import Overheads
+from gpusim.experiment.claims import ClaimsFile
+from gpusim.experiment.model_speedups import ModelSpeedupsFile
+from gpusim.experiment.schema import ExperimentFile, TrainingFile
+from gpusim.hardware.gpu import Gpu
+from gpusim.host.host import Host
+from gpusim.library.catalogue import Catalogue
+from gpusim.library.library import LibraryRecord
+from gpusim.measure.suite import SuiteFile
+from gpusim.models.aten.file import ProgramFile
+from gpusim.models.definition import ModelFile, Place, Size, VariantFile
+from gpusim.models.layers.registry import LAYERS
+from gpusim.specs.document import json_schema
+
+Schema = dict[str, Any]
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+TITLES: Mapping[str, str] = {
+    "gpu": "architecture spec",
+    "library": "library",
+    "host": "host",
+    "sources": "sources of runs",
+    "node": "node",
+    "collectives": "library of collectives",
+    "catalogue": "kernel catalogue",
+    "experiment": "experiment",
+    "model": "model",
+    "suite": "measurement suite",
+}
+"""What files of a kind are called."""
+_ENTRY = "LayerEntry"
+
+
+def schema_of(kind: str) -> Schema:
+    """The JSON Schema of the files of a kind, one of :data:`TITLES`."""
+    return {"$schema": DIALECT, **_SCHEMAS[kind](), "title": f"gpusim {TITLES[kind]}"}
+
+
+def _catalogue() -> Schema:
+    return Catalogue.model_json_schema()
+
+
+def _suite() -> Schema:
+    return SuiteFile.model_json_schema()
+
+
+def _experiment() -> Schema:
+    """An experiment of any kind, which one of its keys says."""
+    return _by_key({"training": TrainingFile, "claims": ClaimsFile, "models": ModelSpeedupsFile}, ExperimentFile)
+
+
+def _model() -> Schema:
+    """A model of layers, a variant of one, or a captured one."""
+    schema = _by_key({"format": ProgramFile, "extends": VariantFile}, ModelFile)
+    definitions = schema["$defs"]
+    for name in ("Block", "ModelFile"):
+        definitions[name]["properties"]["layers"]["items"] = {"$ref": f"#/$defs/{_ENTRY}"}
+    where = Place.model_json_schema()["properties"]
+    block = {
+        "type": "object",
+        "description": "The layers of a block, with the sizes that it takes.",
+        "properties": {"use": {"type": "string", "description": "name of the block"}, **where},
+        "required": ["use"],
+        "additionalProperties": TypeAdapter(Size).json_schema(),
+    }
+    layers = {layer.__name__: layer for layer in LAYERS.values()}
+    for name, layer in layers.items():
+        own = layer.model_json_schema()
+        definitions |= own.pop("$defs", {})
+        definitions[name] = {**own, "properties": {**own["properties"], **where}}
+    by_op = [
+        {
+            "if": {"properties": {"op": {"const": op}}, "required": ["op"]},
+            "then": {"$ref": f"#/$defs/{layer.__name__}"},
+        }
+        for op, layer in LAYERS.items()
+    ]
+    definitions[_ENTRY] = {
+        "type": "object",
+        "if": {"required": ["use"]},
+        "then": block,
+        "else": {"required": ["op"], "properties": {"op": {"enum": list(LAYERS)}}, "allOf": by_op},
+    }
+    return schema
+
+
+def _by_key(records: Mapping[str, type[BaseModel]], other: type[BaseModel]) -> Schema:
+    """The schema of a file that is of one kind if it has a key, of another kind if it has another key, and so on."""
+    definitions: Schema = {}
+    schema = _referred(other, definitions)
+    for key, record in reversed(list(records.items())):
+        schema = {"if": {"required": [key]}, "then": _referred(record, definitions), "else": schema}
+    return {"type": "object", "$defs": definitions, **schema}
+
+
+def _referred(record: type[BaseModel], definitions: Schema) -> Schema:
+    schema = record.model_json_schema()
+    definitions |= schema.pop("$defs", {})
+    definitions[record.__name__] = schema
+    return {"$ref": f"#/$defs/{record.__name__}"}
+
+
+_SCHEMAS: Mapping[str, Callable[[], Schema]] = {
+    "gpu": lambda: json_schema(Gpu),
+    "library": lambda: json_schema(LibraryRecord),
+    "host": lambda: json_schema(Host),
+    "sources": lambda: json_schema(Overheads),
+    "node": lambda: json_schema(Node),
+    "collectives": lambda: json_schema(Nccl),
+    "catalogue": _catalogue,
+    "experiment": _experiment,
+    "model": _model,
+    "suite": _suite,
+}
