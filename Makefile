@@ -40,7 +40,7 @@ ROWS_OF_ampere_ga10x := 200
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-browser capture-libraries zoo zoo-page replay fuzz schemas calibrate calibrate-libraries check format bench bench-baseline readme figures dist dist-check constraints clean
+.PHONY: help demo test test-slow test-browser capture-libraries zoo zoo-page replay fuzz site site-serve schemas calibrate calibrate-libraries check format bench bench-baseline readme figures dist dist-check constraints clean
 
 help:
 	@echo "make demo         install, run experiments/a100_vs_v100_gemm.yaml, print the table and the paths of the plots"
@@ -50,6 +50,7 @@ help:
 	@echo "make fuzz         10,000 damaged inputs, 1,000 damaged journals, random products; counts by outcome (SEED=n)"
 	@echo "make check        lint, types, import contracts (make format: rewrite the layout)"
 	@echo "make replay       record the replay corpus again, print what moved: that needs a new MODEL_VERSION"
+	@echo "make site         build the documentation into dist/site (make site-serve: show it, and follow changes)"
 	@echo "make schemas      write the JSON Schemas of schemas/, which editors find by a comment in a file"
 	@echo "make bench        speed of predictions, beside the baseline (make bench-baseline: record it)"
 	@echo "make calibrate    fit the shipped specs to the calibration half of the measured runs again; of one architecture:"
@@ -107,6 +108,15 @@ fuzz-%: $(VENV)/.dev
 
 replay: $(VENV)/.runtime
 	$(BIN)/python tests/replay/corpus.py
+
+# Material announces its successor on every build.
+export NO_MKDOCS_2_WARNING = 1
+
+site: $(VENV)/.dev
+	$(BIN)/python -m mkdocs build --strict
+
+site-serve: $(VENV)/.dev
+	$(BIN)/python -m mkdocs serve
 
 schemas: $(VENV)/.runtime
 	$(BIN)/python benchmarks/schemas.py

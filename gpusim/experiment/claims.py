@@ -33,11 +33,11 @@ TOLERANCE_PCT = 10.0
 class RunEntry(Part):
     """A prediction that claims refer to by its name."""
 
-    gpu: str
+    gpu: str = Field(description="name, alias or spec file")
     gemm: dict[str, Any] | None = Field(
         default=None, description="values of an operator, and options of its prediction"
     )
-    model: ModelRun | None = None
+    model: ModelRun | None = Field(default=None, description="a step of a model")
 
     @model_validator(mode="after")
     def _either(self) -> RunEntry:
@@ -49,14 +49,16 @@ class RunEntry(Part):
 class Claim(Part):
     """A value that a page states, and how it is predicted."""
 
-    claim: Title
+    claim: Title = Field(description="what the page states, in words")
     source: str = Field(description="address of the page, and where the value stands on it")
-    published: StatedValue
-    measured: SourcedValue | None = None
-    unit: str = ""
+    published: StatedValue = Field(description="the value that it states")
+    measured: SourcedValue | None = Field(default=None, description="what others measured of it")
+    unit: str = Field(default="", description="of all three values")
     predicted: str = Field(description="an expression of metrics of the runs, as NAME.METRIC")
-    tolerance_pct: float = Field(default=TOLERANCE_PCT, ge=0, le=100)
-    note: str = ""
+    tolerance_pct: float = Field(
+        default=TOLERANCE_PCT, ge=0, le=100, description="how far from a stated value a prediction may be that meets it"
+    )
+    note: str = Field(default="", description="a remark on the comparison")
 
     def outcome(self, value: float) -> Outcome:
         """Whether a prediction meets the published value, the measured value, both or neither."""
@@ -70,10 +72,10 @@ class Claim(Part):
 class ClaimsFile(Part):
     """Claims, and the predictions that they are about."""
 
-    title: Title
-    question: str = ""
-    runs: dict[str, RunEntry] = Field(min_length=1)
-    claims: Annotated[tuple[Claim, ...], Field(min_length=1)]
+    title: Title = Field(description="heading of the table")
+    question: str = Field(default="", description="what the experiment answers")
+    runs: dict[str, RunEntry] = Field(min_length=1, description="predictions, by the name that claims give them")
+    claims: Annotated[tuple[Claim, ...], Field(min_length=1)] = Field(description="the claims, in order")
 
 
 PARTS: Mapping[str, type[BaseModel]] = {

@@ -58,19 +58,19 @@ class Script(Part):
 class ModelRun(Part):
     """A step of a model under a policy."""
 
-    model: str
-    mode: Mode = "train"
-    precision: Precision = "fp32"
+    model: str = Field(description="name of a shipped model, or a file")
+    mode: Mode = Field(default="train", description="training or inference")
+    precision: Precision = Field(default="fp32", description="arithmetic of the step")
     sizes: dict[str, PositiveInt] = Field(default={}, description="batch and others that the model has")
-    gpus: PositiveInt = 1
-    accumulation: PositiveInt = 1
-    graphs: bool = False
-    fusion: Fusion = "none"
+    gpus: PositiveInt = Field(default=1, description="GPUs that share the batch")
+    accumulation: PositiveInt = Field(default=1, description="forward and backward passes for each update")
+    graphs: bool = Field(default=False, description="whether the step is replayed as a CUDA graph")
+    fusion: Fusion = Field(default="none", description="which kernels are joined")
     attention: AttentionKind | None = Field(default=None, description="as the model and the version have it")
     layout: Layout | None = Field(default=None, description="of images; as the script has it")
-    framework: str = "pytorch"
+    framework: str = Field(default="pytorch", description="whose math-mode rules decide the arithmetic")
     version: Version | None = Field(default=None, description="as the container has it")
-    script: Script = Script()
+    script: Script = Field(default=Script(), description="what the training script decides")
 
     @property
     def policy(self) -> Policy:

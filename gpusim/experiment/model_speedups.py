@@ -37,42 +37,44 @@ def _evaluated(value: object) -> object:
 class StatedSpeedup(Part):
     """A speedup at one pair of precisions and one number of GPUs, as measured or claimed."""
 
-    precisions: Precisions
-    gpus: PositiveInt = 1
+    precisions: Precisions = Field(description="on the baseline and on the other GPU; one is that of both")
+    gpus: PositiveInt = Field(default=1, description="number of GPUs on both sides")
     speedup: Annotated[PositiveFloat, BeforeValidator(_evaluated), AlsoWritten(str)] = Field(
         description="a number, or such as 2470 / 1200"
     )
-    source: str
+    source: str = Field(description="where it was measured or claimed")
 
 
 class ComparedModel(Part):
     """A model on both GPUs, at equal sizes."""
 
-    label: Title
-    model: str
-    mode: Mode = "train"
-    sizes: dict[str, PositiveInt] = Field(default={})
-    accumulation: PositiveInt = 1
-    script: Script = Script()
+    label: Title = Field(description="name in tables and plots")
+    model: str = Field(description="name of a shipped model, or a file")
+    mode: Mode = Field(default="train", description="training or inference")
+    sizes: dict[str, PositiveInt] = Field(default={}, description="batch and others that the model has")
+    accumulation: PositiveInt = Field(default=1, description="forward and backward passes for each update")
+    script: Script = Field(default=Script(), description="what the training script decides")
     baseline: str | None = Field(default=None, description="another GPU as baseline for this model")
-    other: str | None = None
-    precisions: tuple[Precisions, ...] | None = None
-    gpus: Counts | None = None
-    measured: tuple[StatedSpeedup, ...] = ()
-    claimed: tuple[StatedSpeedup, ...] = ()
+    other: str | None = Field(default=None, description="another GPU beside the baseline for this model")
+    precisions: tuple[Precisions, ...] | None = Field(default=None, description="instead of the experiment's")
+    gpus: Counts | None = Field(default=None, description="instead of the experiment's")
+    measured: tuple[StatedSpeedup, ...] = Field(default=(), description="speedups that others measured")
+    claimed: tuple[StatedSpeedup, ...] = Field(default=(), description="speedups that pages state")
 
 
 class ModelSpeedupsFile(Part):
     """An experiment that compares two GPUs by whole models."""
 
-    title: Title
-    question: str = ""
-    baseline: str
-    other: str
-    precisions: Annotated[tuple[Precisions, ...], Field(min_length=1)]
-    gpus: Counts = (1,)
+    title: Title = Field(description="heading of the table and the plot")
+    question: str = Field(default="", description="what the experiment answers")
+    baseline: str = Field(description="GPU that speedups are relative to")
+    other: str = Field(description="GPU whose speedups are predicted")
+    precisions: Annotated[tuple[Precisions, ...], Field(min_length=1)] = Field(
+        description="each of both GPUs, or pairs of baseline and other"
+    )
+    gpus: Counts = Field(default=(1,), description="numbers of GPUs, a comparison for each")
     version: Version | None = Field(default=None, description="of PyTorch; as the container of a script has it")
-    models: Annotated[tuple[ComparedModel, ...], Field(min_length=1)]
+    models: Annotated[tuple[ComparedModel, ...], Field(min_length=1)] = Field(description="models to compare")
 
 
 PARTS: Mapping[str, type[BaseModel]] = {

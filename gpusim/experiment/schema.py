@@ -31,27 +31,30 @@ Details = Annotated[
 ]
 
 
+_TITLE, _QUESTION = "heading of tables and plots", "what the experiment answers"
+
+
 class ValueRange(Part):
     """A range of a value of the spec, its ends numbers or multiples of the shipped value such as ``0.5x``."""
 
-    min: float | str
-    max: float | str
-    scale: Literal["linear", "log"] = "linear"
+    min: float | str = Field(description="smallest value, or multiple of the shipped one, such as 0.5x")
+    max: float | str = Field(description="largest value, or multiple of the shipped one")
+    scale: Literal["linear", "log"] = Field(default="linear", description="on which samples lie evenly")
 
 
 class LatinHypercube(Part):
     """Samples that fill ranges of values evenly."""
 
-    samples: int = Field(ge=1, le=MOST_POINTS)
-    seed: int = Field(default=0, ge=0)
+    samples: int = Field(ge=1, le=MOST_POINTS, description="number of modified GPUs")
+    seed: int = Field(default=0, ge=0, description="of the random numbers: the same seed gives the same samples")
     ranges: dict[str, ValueRange] = Field(min_length=1, description="by key path of the spec")
 
 
 class GpuEntry(Part):
     """One GPU of the comparison, optionally with overridden values; or all combinations of lists of values."""
 
-    gpu: str
-    label: Title = ""
+    gpu: str = Field(description="name, alias or spec file")
+    label: Title = Field(default="", description="name in tables and plots; that of the GPU if empty")
     dtypes: Dtypes | None = Field(
         default=None, description="which of the experiment's data types it runs; all if absent"
     )
@@ -60,7 +63,9 @@ class GpuEntry(Part):
         description="values by key path of the spec, or lists of values: every combination of them",
     )
     zip: dict[str, Any] = Field(default_factory=dict, description="lists of values that change together")
-    latin_hypercube: LatinHypercube | None = None
+    latin_hypercube: LatinHypercube | None = Field(
+        default=None, description="samples that fill ranges of values evenly"
+    )
     retuned: bool = Field(
         default=False,
         description="whether the library's heuristic is tuned for the changed GPU; else for the shipped one",
@@ -70,12 +75,12 @@ class GpuEntry(Part):
 class MathModeEntry(Part):
     """A framework's multiplication, whose data type on each GPU follows from the math-mode rules."""
 
-    framework: str
+    framework: str = Field(description="as of gpusim mathmode: pytorch, tensorflow, jax ...")
     version: Version
-    op: str = "matmul"
-    dtype: str = "fp32"
-    set: dict[str, str | int | bool] = Field(default_factory=dict)
-    env: dict[str, str | int | bool] = Field(default_factory=dict)
+    op: str = Field(default="matmul", description="operation of the framework")
+    dtype: str = Field(default="fp32", description="data type of its tensors")
+    set: dict[str, str | int | bool] = Field(default_factory=dict, description="settings of the framework, by name")
+    env: dict[str, str | int | bool] = Field(default_factory=dict, description="environment variables, by name")
     label: Title = Field(default="", description="name in tables and plots")
 
     @property
@@ -94,11 +99,11 @@ MathModes = Annotated[tuple[MathModeEntry, ...], BeforeValidator(as_list), Field
 class GemmCases(Part):
     """Matrix multiplications: every combination of the sizes given, or ``square`` for m = n = k."""
 
-    square: Sizes | None = None
-    m: Sizes | None = None
-    n: Sizes | None = None
-    k: Sizes | None = None
-    batch: Sizes = (1,)
+    square: Sizes | None = Field(default=None, description="m = n = k; sizes, or ranges such as 256:4096:256")
+    m: Sizes | None = Field(default=None, description="rows of C")
+    n: Sizes | None = Field(default=None, description="columns of C")
+    k: Sizes | None = Field(default=None, description="inner (reduction) dimension")
+    batch: Sizes = Field(default=(1,), description="GEMMs of one call")
     group: Title = Field(default="", description="rows of one group share a panel of a plot")
     label: Title = Field(default="", description="name of this shape in tables and plots")
     dtypes: Dtypes | None = Field(default=None, description="instead of the experiment's")
@@ -134,19 +139,23 @@ class Overlay(Part):
 class ExperimentFile(Part):
     """An experiment that compares GPUs."""
 
-    title: Title
-    question: str = ""
-    gpus: Annotated[tuple[Annotated[GpuEntry, AlsoWritten(str)], ...], Field(min_length=1)]
-    gemms: Annotated[tuple[GemmCases, ...], Field(min_length=1)]
-    dtypes: Dtypes | None = None
+    title: Title = Field(description=_TITLE)
+    question: str = Field(default="", description=_QUESTION)
+    gpus: Annotated[tuple[Annotated[GpuEntry, AlsoWritten(str)], ...], Field(min_length=1)] = Field(
+        description="GPUs to compare, by name or with overridden values"
+    )
+    gemms: Annotated[tuple[GemmCases, ...], Field(min_length=1)] = Field(description="matrix multiplications")
+    dtypes: Dtypes | None = Field(default=None, description="data types of A and B, each on every GPU that has it")
     mathmode: MathModes | None = Field(default=None, description="in place of dtypes: a framework's multiplication")
-    accumulate: Accumulator = ""
+    accumulate: Accumulator = Field(
+        default="", description="data type of the accumulator; the default of the operands' type if empty"
+    )
     output_dtype: Output = Field(default="", description="data type of C; the default of the operands' type if empty")
-    layout: Layouts = ("tn",)
-    order: StorageOrder = "row"
-    sparsity: Sparsities = ("dense",)
-    detail: Details = ("sampled",)
-    l2: L2States = ("cold",)
+    layout: Layouts = Field(default=("tn",), description="operand layouts, in the letters of BLAS's column-major call")
+    order: StorageOrder = Field(default="row", description="how C lies; column is the order of BLAS")
+    sparsity: Sparsities = Field(default=("dense",), description="structure of A: dense, or 2:4")
+    detail: Details = Field(default=("sampled",), description="how much is simulated")
+    l2: L2States = Field(default=("cold",), description="whether L2 holds operands of an earlier run at the start")
     load: RunLoad = Field(
         default="sustained",
         description="sustained, burst, flushed (as Triton's do_bench) or a number of calls back to back",
@@ -155,8 +164,12 @@ class ExperimentFile(Part):
     cuda: LastCuda | None = Field(
         default=None, description="version of CUDA whose libraries choose the kernels; the newest known if absent"
     )
-    measured: tuple[Annotated[Overlay, AlsoWritten(str)], ...] = ()
-    plots: tuple[Annotated[PlotEntry, AlsoWritten(PlotKind)], ...] = ()
+    measured: tuple[Annotated[Overlay, AlsoWritten(str)], ...] = Field(
+        default=(), description="measured runs to draw beside the predictions"
+    )
+    plots: tuple[Annotated[PlotEntry, AlsoWritten(PlotKind)], ...] = Field(
+        default=(), description="plots to draw, by kind or with their keys"
+    )
     tables: Annotated[tuple[TableKind, ...], BeforeValidator(as_list), ALSO_SINGLE] = Field(
         default=("results",), description="tables that it prints"
     )
@@ -187,10 +200,10 @@ def with_short_forms(data: Mapping[str, Any]) -> dict[str, Any]:
 class TrainingFile(Part):
     """An experiment that trains a network in several number formats."""
 
-    title: Title
-    question: str = ""
-    training: TrainingTask
-    runs: Annotated[tuple[TrainingRun, ...], Field(min_length=1)]
+    title: Title = Field(description=_TITLE)
+    question: str = Field(default="", description=_QUESTION)
+    training: TrainingTask = Field(description="what is trained")
+    runs: Annotated[tuple[TrainingRun, ...], Field(min_length=1)] = Field(description="number formats to train in")
 
     @model_validator(mode="after")
     def _labels_differ(self) -> TrainingFile:

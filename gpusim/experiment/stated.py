@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from gpusim.files.checked_document import Part
 from gpusim.record import AlsoWritten
@@ -14,8 +14,8 @@ from gpusim.record import AlsoWritten
 class StatedRange(Part):
     """A value, or the range that several values span; without one of its ends, all values on that side meet it."""
 
-    low: float | None = None
-    high: float | None = None
+    low: float | None = Field(default=None, description="smallest value")
+    high: float | None = Field(default=None, description="largest value")
 
     @model_validator(mode="after")
     def _in_order(self) -> StatedRange:
@@ -50,5 +50,5 @@ StatedValue = Annotated[StatedRange, BeforeValidator(_as_range), AlsoWritten(flo
 class SourcedValue(Part):
     """A stated value and its source."""
 
-    value: StatedValue
-    source: str
+    value: StatedValue = Field(description="a number, or a range")
+    source: str = Field(description="where it was published or measured")

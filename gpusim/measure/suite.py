@@ -50,25 +50,25 @@ Layers = Annotated[tuple[tuple[Size, Size], ...], BeforeValidator(_pair_of_sizes
 class _Replayed(Part):
     """How an operator is replayed."""
 
-    l2: L2States = ("cold",)
+    l2: L2States = Field(default=("cold",), description="whether L2 is flushed before each call, or warm")
     sustained: bool = Field(default=False, description="also for a second at a stretch, until the power limit acts")
 
 
 class GemmEntry(_Replayed):
     """Matrix multiplications: every combination of the sizes given."""
 
-    op: GemmOp = "linear"
-    dtypes: Dtypes
+    op: GemmOp = Field(default="linear", description="as in measured tables")
+    dtypes: Dtypes = Field(description="data types of A and B")
     square: Sizes | None = Field(default=None, description="m = n = k")
-    m: Sizes | None = None
-    n: Sizes | None = None
-    k: Sizes | None = None
+    m: Sizes | None = Field(default=None, description="rows of C")
+    n: Sizes | None = Field(default=None, description="columns of C")
+    k: Sizes | None = Field(default=None, description="inner (reduction) dimension")
     layers: Layers | None = Field(default=None, description="pairs [n, k]: the weights of a model's layers")
-    batch: Sizes = (1,)
-    layout: Literal["nn", "nt", "tn"] = "tn"
+    batch: Sizes = Field(default=(1,), description="GEMMs of one call, of op bmm")
+    layout: Literal["nn", "nt", "tn"] = Field(default="tn", description="in the letters of BLAS's column-major call")
     order: StorageOrder = Field(default="row", description="how C lies; column is the order of BLAS")
-    sparsity: Sparsities = ("dense",)
-    bias: bool = False
+    sparsity: Sparsities = Field(default=("dense",), description="structure of A: dense, or 2:4")
+    bias: bool = Field(default=False, description="whether a bias is added")
 
     @model_validator(mode="after")
     def _shapes_are_given_once(self) -> GemmEntry:
@@ -106,17 +106,17 @@ class GemmEntry(_Replayed):
 class ConvolutionEntry(_Replayed):
     """Two-dimensional convolutions: the layers given, each for every operator, batch and data type."""
 
-    ops: ConvolutionOps = ("conv_fwd",)
-    dtypes: Dtypes
-    n_img: Sizes
-    in_channels: Size
-    height: Size
-    width: Size
-    out_channels: Size
+    ops: ConvolutionOps = Field(default=("conv_fwd",), description="passes, as in measured tables")
+    dtypes: Dtypes = Field(description="data types of images and filters")
+    n_img: Sizes = Field(description="images of a batch")
+    in_channels: Size = Field(description="channels of an image")
+    height: Size = Field(description="pixels of an image from top to bottom")
+    width: Size = Field(description="pixels of an image from left to right")
+    out_channels: Size = Field(description="filters")
     filter: Annotated[tuple[Size, Size], Field(description="[height, width]")]
-    pad: tuple[Padding, Padding] = (0, 0)
-    stride: tuple[Size, Size] = (1, 1)
-    layout: ImageLayout = "nhwc"
+    pad: tuple[Padding, Padding] = Field(default=(0, 0), description="[height, width] on each side")
+    stride: tuple[Size, Size] = Field(default=(1, 1), description="[height, width]")
+    layout: ImageLayout = Field(default="nhwc", description="how images lie in memory")
 
     @model_validator(mode="after")
     def _filter_fits(self) -> ConvolutionEntry:
@@ -136,10 +136,10 @@ class ConvolutionEntry(_Replayed):
 class VectorEntry(_Replayed):
     """Operators on m rows of n elements."""
 
-    ops: VectorOps
-    dtypes: Dtypes
-    m: Sizes
-    n: Sizes
+    ops: VectorOps = Field(description="operators, as in measured tables")
+    dtypes: Dtypes = Field(description="data types of the operands")
+    m: Sizes = Field(description="rows")
+    n: Sizes = Field(description="elements of a row")
 
     def operators(self) -> Iterator[Operator]:
         """Every operator of the entry, data types outermost."""
@@ -150,9 +150,11 @@ class VectorEntry(_Replayed):
 class MicrobenchmarkEntry(Part):
     """One microbenchmark, all of its variants if none is named."""
 
-    benchmark: BenchmarkName
-    variants: Annotated[tuple[str, ...], BeforeValidator(as_list), ALSO_SINGLE] = ()
-    footprint_kib: Sizes | None = None
+    benchmark: BenchmarkName = Field(description="what is measured")
+    variants: Annotated[tuple[str, ...], BeforeValidator(as_list), ALSO_SINGLE] = Field(
+        default=(), description="which of its variants; all if left out"
+    )
+    footprint_kib: Sizes | None = Field(default=None, description="memory that a chase or a stream goes through [KiB]")
 
     @model_validator(mode="after")
     def _known_variants(self) -> MicrobenchmarkEntry:
@@ -174,12 +176,12 @@ class MicrobenchmarkEntry(Part):
 class SuiteFile(Part):
     """Content of a suite's YAML file."""
 
-    title: str
-    question: str = ""
-    gemms: tuple[GemmEntry, ...] = ()
-    convolutions: tuple[ConvolutionEntry, ...] = ()
-    vectors: tuple[VectorEntry, ...] = ()
-    microbenchmarks: tuple[MicrobenchmarkEntry, ...] = ()
+    title: str = Field(description="what the suite measures")
+    question: str = Field(default="", description="what it answers")
+    gemms: tuple[GemmEntry, ...] = Field(default=(), description="matrix multiplications")
+    convolutions: tuple[ConvolutionEntry, ...] = Field(default=(), description="convolutions")
+    vectors: tuple[VectorEntry, ...] = Field(default=(), description="operators on rows")
+    microbenchmarks: tuple[MicrobenchmarkEntry, ...] = Field(default=(), description="microbenchmarks")
 
     @model_validator(mode="after")
     def _something_to_measure(self) -> SuiteFile:

@@ -56,12 +56,12 @@ class TrainingTask(_Settings):
         description="workers that share a step: the loss is the mean over their samples, and their gradients, assumed "
         "equal, are added in FP32",
     )
-    learning_rate: PositiveFloat
-    momentum: float = Field(ge=0, lt=1)
-    steps: Step
-    log_every: Step
+    learning_rate: PositiveFloat = Field(description="of gradient descent")
+    momentum: float = Field(ge=0, lt=1, description="of gradient descent")
+    steps: Step = Field(description="steps of a run")
+    log_every: Step = Field(description="steps between two values of the loss that are kept")
     gradients_at: Step = Field(description="step at which the gradients are counted by magnitude")
-    seed: int = Field(ge=0, le=LARGEST_SEED)
+    seed: int = Field(ge=0, le=LARGEST_SEED, description="of data and weights")
 
     @model_validator(mode="after")
     def _fits_into_memory(self) -> TrainingTask:
@@ -76,9 +76,9 @@ class TrainingTask(_Settings):
 class Scaler(_Settings):
     """Dynamic loss scaling with the defaults of ``torch.amp.GradScaler`` (torch/amp/grad_scaler.py)."""
 
-    initial: float = Field(default=65536.0, ge=SMALLEST_SCALE, le=LARGEST_SCALE)
-    growth_factor: float = Field(default=2.0, gt=1, le=LARGEST_SCALE)
-    backoff_factor: float = Field(default=0.5, gt=0, lt=1)
+    initial: float = Field(default=65536.0, ge=SMALLEST_SCALE, le=LARGEST_SCALE, description="scale at the start")
+    growth_factor: float = Field(default=2.0, gt=1, le=LARGEST_SCALE, description="by which it grows")
+    backoff_factor: float = Field(default=0.5, gt=0, lt=1, description="by which it falls after an overflow")
     growth_interval: Step = Field(default=2000, description="steps without overflow before it grows")
 
 
@@ -90,8 +90,8 @@ def _dynamic(value: object) -> object:
 class TrainingRun(_Settings):
     """Settings of a training run."""
 
-    label: Title
-    dtype: LowType
+    label: Title = Field(description="name in the plot")
+    dtype: LowType = Field(description="data type of weights, activations and gradients in products")
     weights: LowType = Field(default="fp32", description="data type of the optimizer's weights")
     loss_scale: Annotated[Scaler | None, BeforeValidator(_dynamic), AlsoWritten(Literal["dynamic"])] = Field(
         default=None, description="none, 'dynamic', or other values of dynamic scaling"

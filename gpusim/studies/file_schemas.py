@@ -6,10 +6,16 @@ the head of a file.
 
 from __future__ import annotations
 
+import ast
+import inspect
+import textwrap
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
 
 from gpusim.collectives.nccl import Nccl
 from gpusim.collectives.node import Node
@@ -46,17 +52,46 @@ TITLES: Mapping[str, str] = {
 _ENTRY = "LayerEntry"
 
 
+def attribute_docstrings(of: type) -> dict[str, str]:
+    """The text below each field of a class that has one, by the name of the field.
+
+    >>> from gpusim.models.layers.views import KvCache
+    >>> attribute_docstrings(KvCache)
+    {'length': 'Tokens before.'}
+    """
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(of))).body
+    assert isinstance(tree, ast.ClassDef)
+    found = {}
+    for field, below in pairwise(tree.body):
+        match field, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                found[name] = inspect.cleandoc(text)
+    return found
+
+
+class _Documented(GenerateJsonSchema):
+    """Describes a key by the text below its field, where the field itself does not."""
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        made = super().model_schema(schema)
+        texts = attribute_docstrings(schema["cls"])
+        for key, part in made.get("properties", {}).items():
+            if key in texts:
+                part.setdefault("description", texts[key])
+        return made
+
+
 def schema_of(kind: str) -> Schema:
     """The JSON Schema of the files of a kind, one of :data:`TITLES`."""
     return {"$schema": DIALECT, **_SCHEMAS[kind](), "title": f"gpusim {TITLES[kind]}"}
 
 
 def _catalogue() -> Schema:
-    return Catalogue.model_json_schema()
+    return Catalogue.model_json_schema(schema_generator=_Documented)
 
 
 def _suite() -> Schema:
-    return SuiteFile.model_json_schema()
+    return SuiteFile.model_json_schema(schema_generator=_Documented)
 
 
 def _experiment() -> Schema:
@@ -80,7 +115,7 @@ def _model() -> Schema:
     }
     layers = {layer.__name__: layer for layer in LAYERS.values()}
     for name, layer in layers.items():
-        own = layer.model_json_schema()
+        own = layer.model_json_schema(schema_generator=_Documented)
         definitions |= own.pop("$defs", {})
         definitions[name] = {**own, "properties": {**own["properties"], **where}}
     by_op = [
@@ -109,7 +144,7 @@ def _by_key(records: Mapping[str, type[BaseModel]], other: type[BaseModel]) -> S
 
 
 def _referred(record: type[BaseModel], definitions: Schema) -> Schema:
-    schema = record.model_json_schema()
+    schema = record.model_json_schema(schema_generator=_Documented)
     definitions |= schema.pop("$defs", {})
     definitions[record.__name__] = schema
     return {"$ref": f"#/$defs/{record.__name__}"}
