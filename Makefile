@@ -59,7 +59,7 @@ help:
 	@echo "make readme       update the tables of the README and of docs/ (accuracy, model, speed); make calibrate and make bench come first"
 	@echo "make zoo          capture the networks that a table of whole models names (TABLE=steps.csv FOLDER=models)"
 	@echo "make zoo-page     capture those of all tables, predict their rows, and write docs/zoo.md (ZOO=tables, FOLDER=models; three hours)"
-	@echo "make figures      draw the pictures of docs/ again, predict its tables of claims and of the design space, execute its notebook"
+	@echo "make figures      draw the pictures of docs/ again, predict its tables of claims and of the design space, execute its notebook and tutorials"
 	@echo "make dist         check what wheel and sdist hold, build both into dist/"
 	@echo "make dist-check   install both into empty environments, run the demo and one of each command (PYTHONS='python3.11 python3.14':"
 	@echo "                  of these the ones that are there; needs the package index)"
@@ -175,6 +175,8 @@ figures: $(VENV)/.runtime
 	$(BIN)/python benchmarks/claims_page.py
 	$(BIN)/python benchmarks/design_space_page.py
 	$(BIN)/python benchmarks/notebook.py
+	$(BIN)/python benchmarks/drawings.py
+	$(BIN)/python benchmarks/tutorials.py
 
 calibrate: $(addprefix calibrate-,$(CALIBRATED))
 

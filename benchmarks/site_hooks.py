@@ -32,6 +32,12 @@ FROM_ELSEWHERE = {
     "experiments/calibration/deviations.md": "deviations.md",
 }
 """Pages of the repository outside of docs/, and what they are called in the site."""
+GENERATED = {
+    "glossary of stalls and limits": "reference/glossary.md",
+    "reference of spec keys": "reference/gpu.md",
+    "reference of measured tables": "reference/measured.md",
+}
+"""Pages that only the site has, by the words that pages name them with."""
 NOTEBOOK = f"{DOCS}/tour.ipynb"
 _IN_REPOSITORY = {page: path for path, page in FROM_ELSEWHERE.items()}
 _LINK = re.compile(r"(?P<picture>!?)\[(?P<text>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<target>(?!\w+:|#)[^)\s]+)\)")
@@ -70,13 +76,16 @@ def _in_site(text: str, source: str, here: str, known: set[str], address: str) -
     """A piece of a page with the links of the site."""
     if text.startswith("```"):
         return text
+    start = PurePosixPath(here).parent.as_posix()
+    for words, page in GENERATED.items():
+        if page != here:
+            text = text.replace(words, f"[{words}]({os.path.relpath(page, start)})")
 
     def moved(found: re.Match[str]) -> str:
         path, mark, anchor = found["target"].partition("#")
         target = _normal(PurePosixPath(source).parent / path)
         name = _page_of(target)
         if name in known:
-            start = PurePosixPath(here).parent.as_posix()
             return f"{found['picture']}[{found['text']}]({os.path.relpath(name, start)}{mark}{anchor})"
         if not (ROOT / target).exists():
             return found[0]  # MkDocs reports it

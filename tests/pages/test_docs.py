@@ -17,7 +17,7 @@ from gpusim.library.library import Library
 
 PAGES = (
     *sorted(REPOSITORY.glob("*.md")),
-    *sorted((REPOSITORY / "docs").glob("*.md")),
+    *sorted((REPOSITORY / "docs").rglob("*.md")),
     *(REPOSITORY / "experiments").rglob("*.md"),
 )
 LINK = re.compile(r"\]\(([^)\s]*)\)")
