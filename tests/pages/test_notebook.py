@@ -31,4 +31,4 @@ def test_the_notebook_is_small_and_its_pictures_are_stored() -> None:
     notebook = json.loads(path.read_text(encoding="utf-8"))
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
     outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", ())]
-    assert sum("image/png" in output.get("data", {}) for output in outputs) == 1
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == 2
