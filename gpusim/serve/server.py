@@ -36,7 +36,8 @@ def listening(host: str, port: int) -> tuple[socket.socket, str]:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         found = socket.create_server(address[:2], family=family, backlog=MOST_CONNECTIONS)
     except (OSError, UnicodeError, OverflowError) as error:
-        problem = os.strerror(error.errno) if isinstance(error, OSError) and error.errno > 0 else error
+        number = error.errno if isinstance(error, OSError) else None
+        problem = os.strerror(number) if number and number > 0 else error
         remedy = "choose another, or --port 0 for a free port"
         raise InputError(f"--host {host} --port {port}: {problem}; {remedy}") from None
     name = f"[{host}]" if ":" in host else host

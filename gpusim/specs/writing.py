@@ -30,7 +30,7 @@ def schema_line(kind: str, folder: Path) -> str:
 
 def file_text(
     kind: str,
-    folder: Path,
+    folder: Path | None,
     comments: Sequence[str],
     names: Mapping[str, Any],
     sources: Mapping[str, str],
@@ -40,13 +40,14 @@ def file_text(
 
     Args:
         kind: As of :func:`schema_line`.
-        folder: Where the file lies.
+        folder: Where the file lies; None: it is not known, and the file names no schema.
         comments: At its head, a line each, without the mark of a comment.
         names: Keys that carry no source: ``name``, ``aliases``, ``extends``.
         sources: The bibliography.
         values: Nested mappings whose leaves are :class:`~gpusim.specs.sourced.Sourced`, or text.
     """
-    lines = [schema_line(kind, folder), *(f"# {comment}" for comment in comments)]
+    schema = [schema_line(kind, folder)] if folder is not None else []
+    lines = [*schema, *(f"# {comment}" for comment in comments)]
     lines += [f"{key}: {_flow(value)}" for key, value in names.items()]
     if sources:
         lines += ["", "sources:", *(line for key, text in sources.items() for line in _text_lines(key, text, 2))]

@@ -100,7 +100,8 @@ def test_large_bodies_are_refused_at_once(server: Served) -> None:
         {"workload": "gemm:16777216x16777216x16777216:fp16"},
         {"workload": "softmax:4294967296x4096:fp32"},
         {
-            "workload": "conv_fwd:fp16:n_img=1:in_channels=1:height=99999999:width=1:out_channels=1:filter_h=1:filter_w=1"
+            "workload": "conv_fwd:fp16:n_img=1:in_channels=1:height=99999999:width=1"
+            ":out_channels=1:filter_h=1:filter_w=1"
         },
         {"workload": "bert_base", "step": {"sizes": {"batch": 10**9}}},
         {"workload": "bert_base", "step": {"sizes": {"seq_len": 65_536}}},
