@@ -236,7 +236,7 @@ def variant_yaml(spec: Spec, name: str, comments: tuple[str, ...] = ()) -> str:
             part = part.setdefault(key, {})
         part[last] = Sourced(value=value, kind="assumed", source="a what-if question")
     return file_text(
-        "spec",
+        "gpu",
         None,
         (f"{spec.gpu.name} with other values.", *comments),
         {"name": name, "aliases": [], "short_names": [], "extends": spec.files[0].stem},
