@@ -199,7 +199,7 @@ def _gpus(experiment: Experiment) -> dict[str, Spec]:
     """A spec for each GPU, by label; the first of the design points of an entry."""
     found: dict[str, Spec] = {}
     for label, one in experiment.gpus.items():
-        found.setdefault(one.name if one.varies else label, one.spec)
+        _ = found.setdefault(one.name if one.varies else label, one.spec)
     return found
 
 

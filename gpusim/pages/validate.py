@@ -120,7 +120,7 @@ def _stated(
         if isinstance(validated.report, CollectiveReport):
             for place in dict.fromkeys(one.row.place for one in validated.report.scored if one.predicted):
                 node = load_node(place, arch_path)
-                specs.setdefault(node.gpu.name, board_of(node.gpu.name, arch_path))
+                _ = specs.setdefault(node.gpu.name, board_of(node.gpu.name, arch_path))
                 records |= {node.node.record.name: node.node.provenance(), "NCCL": node.nccl.provenance()}
     return list(specs.values()), records
 

@@ -58,8 +58,9 @@ def test_the_page_prints_on_a4(page: Path, open_page: Open) -> None:
 def test_a_suite_without_a_table_has_curves_of_its_own_points(tmp_path: Path, open_page: Open) -> None:
     path = page_of("microbench", "latency", "--arch", "t4", out=tmp_path / "page.html")
     assert len(path.read_text("utf-8")) < 4e6
-    opened = open_page(path)
+    opened = open_page(path, 390)
     assert opened.page.locator(".chart svg").count() >= 3
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 390
     heading = opened.page.locator("#points").get_by_role("button", name="simulated")
     heading.click()
     opened.check()
