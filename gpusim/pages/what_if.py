@@ -22,6 +22,8 @@ from gpusim.studies.what_if import BoardPrediction, Roofline
 MOST_PARTS = 10
 """Parts of a time that are drawn; the others together are one more."""
 _OTHERS = "others"
+MOST_REPLACED = 4
+"""Replaced values that the table lists."""
 _MARGIN = 4.0
 """A roofline goes beyond its points and ridges by this factor."""
 
@@ -118,13 +120,20 @@ def _values(sides: Sequence[Side]) -> dict[str, list[str]]:
             "memory": f"{one.memory_gib:.4g} GiB" + ("" if one.fits else ", does not fit"),
             "evidence": one.evidence or "whole model",
             "kernel": str(one.result.get("kernel", "")),
-            "replaced values": ", ".join(f"{key}={_short(value)}" for key, value in one.overrides.items()),
+            "replaced values": _replaced(one.overrides),
         }
         for name, text in values.items():
             found.setdefault(name, []).append(text)
     if len({side.prediction.arch for side in sides}) == 1:
         del found[f"speedup over {sides[0].label}"]
     return {name: texts for name, texts in found.items() if any(texts)}
+
+
+def _replaced(overrides: Mapping[str, Any]) -> str:
+    """The first of the replaced values, and how many more there are."""
+    texts = [f"{key}={_short(value)}" for key, value in overrides.items()]
+    more = len(texts) - MOST_REPLACED
+    return ", ".join(texts[:MOST_REPLACED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _ratio(ratio: Ratio) -> str:

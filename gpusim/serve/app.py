@@ -45,6 +45,7 @@ from gpusim.studies.knobs import knobs_of
 from gpusim.studies.what_if import BoardPrediction, variant_yaml
 from gpusim.studies.workload import GpuVariant, Workload
 from gpusim.version import __version__
+from gpusim.workloads.short_form import is_operator
 
 NDJSON = "application/x-ndjson"
 EXAMPLES = {
@@ -387,8 +388,10 @@ def _add_predictions(app: FastAPI, choices: Choices, predictor: Predictor) -> No
 def _text(asked: PredictRequest) -> str:
     """A workload with its options, as commands take it."""
     words = [asked.workload]
-    for part in (asked.conditions, asked.step):
-        for name in sorted(part.model_fields_set):
+    # A command trains where nothing is said.
+    always = set() if is_operator(asked.workload) else {"mode"}
+    for part, named in ((asked.conditions, set()), (asked.step, always)):
+        for name in sorted(part.model_fields_set | named):
             match getattr(part, name):
                 case dict() as sizes:
                     words += [f"--size {size}={value}" for size, value in sizes.items()]

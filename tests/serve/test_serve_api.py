@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import RunGpusim
 from served import Served, served
 
 import gpusim
@@ -14,6 +17,7 @@ from gpusim.confidence import ratio_of
 from gpusim.execution.models import model_step
 from gpusim.execution.sweep import predict_one
 from gpusim.models.loading import shipped_models
+from gpusim.prediction.results import json_ready
 from gpusim.specs import load_spec, with_overrides
 from gpusim.studies.knobs import knobs_of, overrides_of_knobs
 from gpusim.studies.workload import GpuVariant
@@ -170,6 +174,16 @@ def test_the_page_to_keep_needs_nothing_else(server: Served) -> None:
     for text in ("T4, changed", "vegaEmbed", "gpusim explain gemm:1024x512x2048:fp16 --arch T4", "extends: t4"):
         assert text in answer.text
     assert "http://" not in answer.text.split("<script")[0]
+
+
+@pytest.mark.parametrize("asked", [STEP, {"workload": "bert_base", "step": {"sizes": {"batch": 2}, "graphs": True}}])
+def test_the_command_of_a_page_predicts_it_again(server: Served, asked: dict[str, Any], command: RunGpusim) -> None:
+    page = server.client.post("api/page", json={**asked, "gpu": "t4"}).text
+    found = re.search(r"<code>gpusim (explain bert_base --[^<]*)</code>", page)
+    assert found
+    done = command(*shlex.split(found[1]), "--parts-only", "--format", "json")
+    time_us = server.predict(**asked, gpu="t4")["boards"][0]["changed"]["time_us"]
+    assert json.loads(done.stdout)["total_us"] == json_ready(time_us)
 
 
 def test_the_api_is_described_without_the_network(server: Served) -> None:
