@@ -30,7 +30,7 @@ def provenance(
     *,
     inputs: Iterable[tuple[str, str]] = (),
     records: Mapping[str, Mapping[str, Provenance]] | None = None,
-    told: str = "Command that writes this page again",
+    caption: str = "Command that writes this page again",
 ) -> list[Section]:
     """The sections that end a page.
 
@@ -39,7 +39,7 @@ def provenance(
         assumptions: what the prediction takes for granted beside the specs; one sentence each.
         inputs: names and values of what else decides it, such as the hash of a table.
         records: values of further records, such as those of a node, by the name of each.
-        told: what the command does.
+        caption: what the command does.
     """
     facts = [
         ("gpusim", __version__),
@@ -50,7 +50,7 @@ def provenance(
         *((f"overrides of {spec.gpu.name}", _overrides(spec)) for spec in specs if spec.system.overrides),
         *(("assumption", text) for text in assumptions),
     ]
-    again = Code(shlex.join(["gpusim", *command]), told)
+    again = Code(shlex.join(["gpusim", *command]), caption)
     sections = [Section("Where it comes from", [Facts(facts), again])]
     if rows := _values({**{spec.gpu.name: spec.provenance for spec in specs}, **(records or {})}):
         table = Table(_COLUMNS, rows, "Values of the specs, with their sources")

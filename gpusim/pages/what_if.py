@@ -72,15 +72,15 @@ def what_if_page(workload: str, sides: Sequence[Side], specs: Sequence[Spec], fi
     yaml = [Code(text, f"{name}, a spec file") for name, text in files.items()]
     command = ["explain", *workload.split(), "--arch", first.prediction.arch]
     name = first.prediction.step or workload.split(maxsplit=1)[0]
-    told = f"How long {name} takes on {' and '.join(one.label for one in sides)}, "
+    lead = f"How long {name} takes on {' and '.join(one.label for one in sides)}, "
     return Page(
         f"{name}: what if?",
-        told + "what limits it, and where the time goes. Every time is predicted.",
+        lead + "what limits it, and where the time goes. Every time is predicted.",
         [
             Section("Boards", [table_of(sides)]),
             Section("What takes the time", charts_of(rows_of(sides))),
             *([Section("Changed boards as files", yaml, folded=True)] if yaml else []),
-            *provenance(specs, command, _ASSUMPTIONS, told="Command that predicts the first board again"),
+            *provenance(specs, command, _ASSUMPTIONS, caption="Command that predicts the first board again"),
         ],
     )
 
@@ -269,13 +269,13 @@ def charts_of(rows: Mapping[str, Rows]) -> list[Chart]:
     }
     px = heights_px(rows)
     return [
-        Chart({**spec, "height": px[name]}, title, told, name=name)
-        for name, (title, spec, told) in charts_by_name.items()
+        Chart({**spec, "height": px[name]}, title, description, name=name)
+        for name, (title, spec, description) in charts_by_name.items()
     ]
 
 
 def _grouped(
-    rows: Rows, name: str, value: str, title: str, series: charts.Spec, told: Sequence[tuple[str, str, str]]
+    rows: Rows, name: str, value: str, title: str, series: charts.Spec, tooltip: Sequence[tuple[str, str, str]]
 ) -> charts.Spec:
     """Bars by name, beside each other by board."""
     encoding = {
@@ -283,7 +283,7 @@ def _grouped(
         "yOffset": {"field": "board", "sort": None},
         "x": charts.field(value, title),
         "color": series,
-        "tooltip": charts.tips(("board", "board", ""), (name, name, ""), *told),
+        "tooltip": charts.tips(("board", "board", ""), (name, name, ""), *tooltip),
     }
     return charts.spec_of(rows, mark={"type": "bar", "opacity": 0.85}, encoding=encoding)
 
@@ -308,7 +308,7 @@ def _roofline(rows: Rows, series: charts.Spec) -> charts.Spec:
             },
         },
     }
-    told = charts.tips(
+    tooltip = charts.tips(
         ("board", "board", ""),
         ("point", "operator", ""),
         ("tflops", "rate [TFLOP/s]", ".4~g"),
@@ -323,7 +323,7 @@ def _roofline(rows: Rows, series: charts.Spec) -> charts.Spec:
             "y": y,
             "color": series,
             "shape": {"field": "board", "type": "nominal", "sort": None, "legend": None},
-            "tooltip": told,
+            "tooltip": tooltip,
         },
     }
     return charts.spec_of(rows, layer=[roofs, points])

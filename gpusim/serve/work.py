@@ -165,7 +165,7 @@ class Lane:
         return answer
 
     async def _stopped(self, worker: _Worker, answering: asyncio.Future[Any]) -> None:
-        """Have a worker back that was told to stop, or another in its place."""
+        """Have a worker back that was asked to stop, or another in its place."""
         done, _ = await asyncio.wait({answering}, timeout=GRACE_S)
         if done and not isinstance(answering.exception(), WorkerLostError):
             self._idle.put_nowait(worker)

@@ -51,6 +51,8 @@ COMMANDS = {
     "archs new": "archs new mine --like t4",
     "archs check": "archs check fitted.yaml",
     "archs schema": "archs schema",
+    "schema": "schema experiment",
+    "serve": "serve --port 0 --no-open",
     "models list": "models list",
     "models show": "models show bert_base",
     "nodes list": "nodes list",

@@ -22,7 +22,7 @@ from pathlib import Path
 from examples import COMMANDS, write_files
 
 DEMO = ("run", "a100_vs_v100_gemm")
-REFUSED = {"capture": "pip install 'gpusim[torch]'"}
+REFUSED = {"capture": "pip install 'gpusim[torch]'", "serve": "install gpusim[serve]"}
 """Commands that need an extra, and what the line that refuses them names."""
 OLDEST = (3, 11)
 

@@ -17,7 +17,7 @@ from packaging.metadata import Metadata
 
 from gpusim.version import __version__
 
-SHIPPED = ("gpusim", "arch_specs", "experiments")
+SHIPPED = ("gpusim", "arch_specs", "experiments", "schemas")
 """Folders of a wheel; all but the package itself lie inside of it there."""
 DIST_INFO = f"gpusim-{__version__}.dist-info"
 NOT_RELEASED = {".ci", ".git"}
@@ -105,4 +105,4 @@ def test_the_image_is_built_from_what_the_docker_client_sends(distributions: tup
         else:
             shutil.copy(path, tmp_path / name)
     assert contents_of(built(tmp_path, tmp_path / "dist", "wheel")[0]) == contents_of(distributions[0])
-    assert steps[-3:] == ["USER gpusim", "WORKDIR /work", 'ENTRYPOINT ["gpusim"]']
+    assert steps[-3:] == ["USER gpusim", "WORKDIR /data", 'ENTRYPOINT ["gpusim"]']

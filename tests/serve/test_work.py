@@ -1,4 +1,4 @@
-"""Lanes of worker processes: what is bounded, and what becomes of tasks that nobody waits for."""
+"""Lanes of worker processes: what is bounded, and where tasks end that nobody waits for."""
 
 from __future__ import annotations
 
