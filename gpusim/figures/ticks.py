@@ -48,8 +48,8 @@ def set_log_ticks(
     """Label a logarithmic axis at ``most`` values, or as few as fit side by side into ``width_in`` [inch]."""
     ticks = log_ticks(low, high, most)
     while len(ticks) > 1 and not _fit(ticks, [text_width(text(tick), 9.0) for tick in ticks], low, high, width_in):
-        most = len(ticks) - 1
-        ticks = log_ticks(low, high, most) if most > 1 else ticks[:1]
+        fewer = log_ticks(low, high, len(ticks) - 1) if len(ticks) > 2 else ticks[:1]
+        ticks = fewer if len(fewer) < len(ticks) else ticks[::2]  # even ticks are as many whatever is asked for
     set_ticks(axis, ticks, text)
 
 

@@ -606,3 +606,14 @@ for ending in ("png", "svg", "pdf"):
 )
 def test_a_plot_names_its_files(file: str, names: tuple[str, ...]) -> None:
     assert plot("stalls", file=file).file_names(2) == names
+
+
+@pytest.mark.parametrize(("low", "high"), [(21.0, 24.0), (100.0, 130.0), (8.0, 3e4)])
+def test_labels_of_a_logarithmic_axis_leave_gaps_however_narrow_it_is(low: float, high: float) -> None:
+    counts = []
+    for width_in in (0.2, 0.6, 1.0, 3.0):
+        axis = Figure().add_subplot().xaxis
+        ticks.set_log_ticks(axis, low, high, ticks.number, 7, width_in)
+        counts.append(len(axis.get_ticklocs()))
+    assert counts == sorted(counts)
+    assert counts[0] == 1 < counts[-1]
