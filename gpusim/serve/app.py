@@ -463,7 +463,7 @@ async def _events(predictor: Predictor, question: _Question) -> AsyncIterator[st
             event = {"event": "result", "answer": answer(await predicting)}
         except (InputError, OverloadError, WorkerLostError) as error:
             event = {"event": "error", "detail": one_line(str(error))}
-        except Exception as error:  # noqa: BLE001 -- a defect, which the events report
+        except Exception as error:  # noqa: BLE001 -- a defect, which the last event says
             event = {"event": "error", "detail": defect_reason(error)}
         yield json.dumps(event) + "\n"
     finally:

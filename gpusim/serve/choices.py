@@ -28,7 +28,7 @@ from gpusim.serve.records import (
     StepRequest,
     WorkloadsAnswer,
 )
-from gpusim.specs import load_spec, with_overrides
+from gpusim.specs import with_overrides
 from gpusim.specs.overrides import is_number, values_of
 from gpusim.specs.registry import normalised
 from gpusim.studies.knobs import overrides_of_knobs
@@ -57,7 +57,7 @@ class Choices:
         """Boards by all of their names, as they are compared."""
         found: dict[str, str] = {}
         for name in self.boards:
-            gpu = load_spec(name).gpu
+            gpu = GpuVariant(name).spec.gpu
             for one in (*gpu.short_names, *gpu.aliases, name):
                 found[normalised(one)] = name
         return found
@@ -83,7 +83,7 @@ class Choices:
             InputError: there is no such board, knob or value, or values contradict each other.
         """
         name = self.board(f"{place}gpu", board.gpu)
-        spec = load_spec(name)
+        spec = GpuVariant(name).spec
         try:
             turned = overrides_of_knobs(spec, board.knobs)
         except InputError as error:
@@ -136,7 +136,7 @@ class Choices:
     @cached_property
     def gpus(self) -> list[dict[str, Any]]:
         """The boards in short."""
-        return [gpu_summary(load_spec(name)) for name in self.boards]
+        return [gpu_summary(GpuVariant(name).spec) for name in self.boards]
 
     @cached_property
     def workloads(self) -> WorkloadsAnswer:

@@ -36,8 +36,8 @@ def listening(host: str, port: int) -> tuple[socket.socket, str]:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         found = socket.create_server(address[:2], family=family, backlog=MOST_CONNECTIONS)
     except (OSError, UnicodeError, OverflowError) as error:
-        number = error.errno if isinstance(error, OSError) else None
-        problem = os.strerror(number) if number and number > 0 else error
+        number = getattr(error, "errno", None) or 0
+        problem = os.strerror(number) if number > 0 else error  # those of names have numbers below 0
         remedy = "choose another, or --port 0 for a free port"
         raise InputError(f"--host {host} --port {port}: {problem}; {remedy}") from None
     name = f"[{host}]" if ":" in host else host

@@ -106,11 +106,11 @@ def knobs_of(spec: Spec) -> tuple[Knob, ...]:
     values = values_of(spec)
     found = []
     for name, definition in _KNOBS.items():
-        replaced = _replaced(spec, definition, 1.0)
+        replaced = _replaced(spec, definition, values, 1.0)
         if not replaced:
             continue
         shipped = float(values[definition.lead]) if definition.lead else 1.0
-        step = _step(spec, definition)
+        step = _step(spec, definition, values)
         found.append(
             Knob(
                 name,
@@ -135,7 +135,9 @@ def overrides_of_knobs(spec: Spec, turned: Mapping[str, float]) -> dict[str, Any
     Raises:
         InputError: there is no such knob, or a value is not between its ends.
     """
-    knobs = {knob.name: knob for knob in knobs_of(spec)}
+    if not turned:
+        return {}
+    values, knobs = values_of(spec), {knob.name: knob for knob in knobs_of(spec)}
     found: dict[str, Any] = {}
     for name, value in turned.items():
         if name not in knobs:
@@ -148,15 +150,21 @@ def overrides_of_knobs(spec: Spec, turned: Mapping[str, float]) -> dict[str, Any
         if knob.step and not math.isclose(value, round(value / knob.step) * knob.step):
             raise InputError(f"knobs.{name}: expected a multiple of {knob.step:g}, got {value:g}")
         if value != knob.shipped:
-            found |= _replaced(spec, _KNOBS[name], value / knob.shipped, value)
+            found |= _replaced(spec, _KNOBS[name], values, value / knob.shipped, value)
     return found
 
 
-def _replaced(spec: Spec, definition: _Definition, factor: float, value: float | None = None) -> dict[str, Any]:
-    """The values that a knob replaces; the one that it shows first, as it is shown."""
+def _replaced(
+    spec: Spec, definition: _Definition, values: Mapping[str, Any], factor: float, value: float | None = None
+) -> dict[str, Any]:
+    """The values that a knob replaces; the one that it shows first, as it is shown.
+
+    Args:
+        values: those of the board, by key path.
+    """
     found: dict[str, Any] = {}
     if definition.lead:
-        shipped = values_of(spec)[definition.lead]
+        shipped = values[definition.lead]
         found[definition.lead] = number_like(shipped, shipped * factor if value is None else value)
     if definition.scaled:
         found |= overrides_of(definition.scaled, factor, spec)
@@ -165,10 +173,10 @@ def _replaced(spec: Spec, definition: _Definition, factor: float, value: float |
     return found
 
 
-def _step(spec: Spec, definition: _Definition) -> float:
+def _step(spec: Spec, definition: _Definition, values: Mapping[str, Any]) -> float:
     if definition.lead == "sm.registers":
         return spec.gpu.sm.register_allocation_unit
-    return 1.0 if definition.lead and isinstance(values_of(spec)[definition.lead], int) else 0.0
+    return 1.0 if definition.lead and isinstance(values[definition.lead], int) else 0.0
 
 
 def _snapped(value: float, step: float) -> float:

@@ -51,7 +51,7 @@ def test_a_second_board_has_values_of_its_own(server: Served) -> None:
     assert {row["board"] for row in found["charts"]["times"]["rows"]} == set(found["table"]["columns"][1:])
 
 
-def test_a_step_is_told_of_as_it_is_predicted(server: Served) -> None:
+def test_a_step_reports_as_it_is_predicted(server: Served) -> None:
     headers = {"Accept": "application/x-ndjson"}
     with server.client.stream("POST", "api/predict", json={**STEP, "gpu": "t4"}, headers=headers) as answer:
         events = [json.loads(line) for line in answer.iter_lines()]

@@ -1,4 +1,4 @@
-"""Lanes of worker processes: what is bounded, and where tasks end that nobody waits for."""
+"""Lanes of worker processes: what is bounded, and how tasks end that nobody waits for."""
 
 from __future__ import annotations
 
