@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 WORKLOAD = "gemm:4096x4096x4096:bf16"
 TURNS = 60
 CLIENTS, REQUESTS = 100, 4
-MOST_RATIO = 3.0
+MOST_RATIO = 2.5
 """Of the answer to a turned knob to the prediction in a process that does nothing else."""
 
 
