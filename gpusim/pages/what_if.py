@@ -15,6 +15,8 @@ from gpusim.pages import charts
 from gpusim.pages.page import Chart, Code, Column, Page, Section, Table, shown
 from gpusim.pages.provenance import provenance
 from gpusim.report.formatting import energy_text, ratio_text, time_text
+from gpusim.report.stall_reasons import STALL_REASONS
+from gpusim.sim.causes import Cause
 from gpusim.specs import Spec
 from gpusim.studies.explain.parts import meaning_of
 from gpusim.studies.what_if import BoardPrediction, Roofline
@@ -166,7 +168,7 @@ def rows_of(sides: Sequence[Side]) -> dict[str, Rows]:
         ],
         "parts": _part_rows(sides),
         "stalls": [
-            {"board": side.label, "cause": cause, "share": share}
+            {"board": side.label, "cause": STALL_REASONS[Cause(cause)].name, "share": share}
             for side in sides
             for cause, share in side.prediction.stalls.items()
         ],
@@ -191,7 +193,7 @@ def _part_rows(sides: Sequence[Side]) -> Rows:
         rows += [
             {
                 "board": side.label,
-                "part": name,
+                "part": name.replace("_", " "),
                 "us": us,
                 "share": us / side.prediction.time_us,
                 "meaning": meaning_of(name) or name,
