@@ -14,9 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from browser_pages import browser, open_page  # noqa: F401 -- fixtures
 from hypothesis import settings
-from served import server  # noqa: F401 -- a fixture
 
 from gpusim.cli import run_cli
 from gpusim.experiment.definition import Experiment
@@ -27,6 +25,7 @@ from gpusim.specs import Spec, load_spec
 from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
+pytest_plugins = ("browser_pages", "served")
 TESTS = Path(__file__).resolve().parent
 REPOSITORY = TESTS.parent
 MEASURED_VARIABLE = "GPUSIM_MEASURED"
