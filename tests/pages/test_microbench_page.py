@@ -26,7 +26,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_curve_has_its_published_readings(page: Path, open_page: Open) -> None:
     opened = open_page(page)
-    assert opened.page.locator("figcaption").first.inner_text() == "T4: mem_latency_pchase_random"
+    assert opened.page.locator("figcaption").first.inner_text() == "T4: pointer chase, one chain"
     assert opened.page.locator(".chart svg .mark-symbol.role-mark path").count() == 6  # three of them published
     assert "190" in opened.tip("#curves", 1)
 
