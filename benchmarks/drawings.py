@@ -22,11 +22,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
 
 import gpusim
-from gpusim.experiment.loading import load_experiment
 from gpusim.figures.stalls import LOOKS
 from gpusim.figures.style import NO_DATES, STYLE
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
+from gpusim.report.stall_reasons import STALL_REASONS
 from gpusim.sim.causes import Cause
 from gpusim.sim.initial import Simulation
 from gpusim.sim.state import State
@@ -39,7 +39,6 @@ TILED: dict[str, Any] = {"m": 2048, "n": 2048, "k": 1024, "dtype": "fp16"}
 MOST_SPANS = 20_000
 LOOP_CYCLES = 3600
 """What the timeline of a main loop shows."""
-WORKED_CYCLES = 400
 PALE = ("#E3F2FD", "#FFF3E0", "#E8F5E9", "#F3E5F5", "#FFFDE7", "#E0F7FA")
 
 Drawing = tuple[Figure, str, str]
@@ -228,7 +227,7 @@ class GridRecorder(Recorder):
     grids: list[gpusim.Grid] = field(default_factory=list)
 
     def attach(self, simulation: Simulation, state: State) -> LaunchTrace:
-        """As of :class:`Recorder`."""
+        """Note the grid of a launch, and record the launch."""
         self.grids.append(simulation.decoded.launch.grid)
         return Recorder.attach(self, simulation, state)
 
@@ -251,9 +250,9 @@ def timeline(ax: Axes, tracks: Sequence[Track], end: float) -> None:
             if span.start < end and span.end > span.start:
                 found.setdefault(span.name, []).append((span.start, min(span.end, end) - span.start))
         for name, bars in found.items():
-            colour, hatch = ("0.35", "") if track.unit else LOOKS[Cause(name)]
+            colour = "0.35" if track.unit else LOOKS[Cause(name)][0]
             shown = joined(bars) if track.unit else bars
-            ax.broken_barh(shown, (place - 0.4, 0.8), fc=colour, ec="white", lw=0 if track.unit else 0.2, hatch=hatch)
+            ax.broken_barh(shown, (place - 0.4, 0.8), fc=colour, ec="white", lw=0 if track.unit else 0.2)
     ax.set_yticks(range(len(tracks)), [track.name.removeprefix("CTA slot 0 ") for track in tracks], fontsize=7)
     ax.set_ylim(len(tracks) - 0.5, -0.5)
     ax.set_xlim(0, end)
@@ -281,33 +280,8 @@ def legend(figure: Figure, tracks: Sequence[Track], end: float) -> None:
     """The causes that occur until then, below the panels."""
     found = {span.name for track in tracks for span in track.spans if not track.unit and span.start < end}
     shown = [cause for cause in Cause if cause.value in found]
-    patches = [Patch(fc=LOOKS[cause][0], hatch=LOOKS[cause][1], ec="white", label=cause.value) for cause in shown]
+    patches = [Patch(fc=LOOKS[cause][0], ec="white", label=STALL_REASONS[cause].name) for cause in shown]
     figure.legend(handles=patches, loc="lower center", ncols=4, fontsize=7.5)
-
-
-def worked_example() -> Drawing:
-    """The textbook's multiplication without and with Tensor Cores."""
-    content = load_experiment("worked_example").content
-    figure = Figure(figsize=(8.4, 4.6))
-    ends, shown = [], []
-    with mpl.rc_context(STYLE):
-        axes = figure.subplots(2, 1, sharex=True)
-        for ax, case, dtype in zip(axes, content.gemms, ("fp32", "fp16"), strict=True):
-            trace = recorded("teaching", m=32, n=32, k=32, dtype=dtype, layout="nt", kernel=case.kernel).launches[0]
-            warps = [track for track in trace.tracks if not track.unit and track.spans]
-            timeline(ax, warps, WORKED_CYCLES)
-            ends.append(trace.simulated_cycles)
-            shown += warps
-            ax.set_title(f"{case.label}: {trace.simulated_cycles} cycles", loc="left", fontsize=9)
-        axes[-1].set_xlabel("cycle", fontsize=8)
-        figure.subplots_adjust(left=0.1, right=0.98, top=0.93, bottom=0.2, hspace=0.35)
-        legend(figure, shown, WORKED_CYCLES)
-    words = (
-        "Eight warps of one CTA. Without Tensor Cores each waits for global memory, then eight times for shared memory,"
-        f" each time before it multiplies, and is done after {ends[0]} cycles. With Tensor Cores it reads shared memory"
-        f" once and multiplies in one cycle, and is done after {ends[1]}."
-    )
-    return figure, "The textbook's example, warp by warp", words
 
 
 def main_loop() -> Drawing:
@@ -337,7 +311,6 @@ DRAWINGS: Mapping[str, Callable[[], Drawing]] = {
     "gpu": gpu,
     "tiles": tiles,
     "main_loop": main_loop,
-    "worked_example": worked_example,
 }
 """The drawings by the names of their files."""
 

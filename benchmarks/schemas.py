@@ -29,8 +29,19 @@ FOLDERS: Mapping[str, str] = {
 
 
 def schema_text(kind: str) -> str:
-    """The file of a schema."""
-    return json.dumps(schema_of(kind), indent=1, ensure_ascii=False) + "\n"
+    """The file of a schema: a line for each key, definition and property at its top."""
+    lines = []
+    for key, value in schema_of(kind).items():
+        if key in ("$defs", "properties"):
+            entries = (f"{_json(name)}: {_json(entry)}" for name, entry in value.items())
+            lines.append(f"{_json(key)}: {{\n" + ",\n".join(entries) + "\n}")
+        else:
+            lines.append(f"{_json(key)}: {_json(value)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def shipped_files() -> Iterator[tuple[Path, str]]:

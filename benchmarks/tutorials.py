@@ -25,7 +25,7 @@ BLOCK = re.compile(
 )
 COLUMNS = "110"
 SIGPIPE_STATUS = 128 + signal.SIGPIPE
-"""Of a block that ends with ``| head``, which reads no further."""
+"""Exit status of a block that ends with ``| head``, which reads no further."""
 
 
 def executed(page: str) -> str:

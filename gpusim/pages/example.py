@@ -43,7 +43,7 @@ class RecordedOperator:
 
 
 def counterpart(case: OperatorCase, result: Result) -> OperatorCase | None:
-    """The same multiplication on the other cores: in FP16 on Tensor Cores, in FP32 on CUDA cores."""
+    """A multiplication moved to the other cores: to Tensor Cores in FP16, to CUDA cores in FP32."""
     operator = case.workload.operator
     if not isinstance(operator, Gemm):
         return None

@@ -45,7 +45,7 @@ class Side:
     label: str
     prediction: BoardPrediction
     shipped: BoardPrediction | None = None
-    """The same board as shipped, where values are replaced."""
+    """Prediction on the board as it ships, where values are replaced."""
 
 
 def sides_of(boards: Sequence[tuple[BoardPrediction, BoardPrediction]]) -> list[Side]:

@@ -68,7 +68,7 @@ class StepRequest(_Part):
     fusion: Fusion = "none"
     """`engine`: as an inference engine fuses operators."""
     attention: AttentionKind | None = None
-    """As the model and the framework have it if none."""
+    """`null`: what the model and the framework have."""
     layout: Layout | None = None
     """Memory layout of images; the usual one of the precision if none."""
     graphs: bool = False
@@ -83,9 +83,9 @@ class PredictRequest(BoardRequest):
     workload: Name
     """An operator such as `gemm:4096x4096x4096:bf16`, or the name of a model (`GET /api/workloads`)."""
     conditions: Conditions = Conditions()
-    """Of an operator."""
+    """Conditions of an operator."""
     step: StepRequest = StepRequest()
-    """Of a model."""
+    """Framework options of a model."""
     second: BoardRequest | None = None
     """A second board beside the first."""
 
@@ -113,9 +113,9 @@ class BoardAnswer(_Part):
     label: str
     shipped: BoardPrediction
     changed: BoardPrediction
-    """The same as shipped where nothing is changed."""
+    """Equals `shipped` where no value is changed."""
     speedup: Speedup
-    """Of the changed board over the shipped one."""
+    """Speedup of the changed board over the shipped one."""
 
 
 class TableAnswer(_Part):
@@ -138,10 +138,10 @@ class PredictAnswer(_Part):
     workload: str
     boards: list[BoardAnswer]
     speedup: Speedup | None
-    """Of the second board over the first, each with its values."""
+    """Speedup of the second board over the first, each with its values."""
     table: TableAnswer
     charts: dict[str, ChartAnswer]
-    """By name."""
+    """Charts by name."""
 
 
 class KnobsAnswer(_Part):

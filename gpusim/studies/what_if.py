@@ -48,7 +48,7 @@ class Roofline:
     peak_tflops: float
     """Highest of the peaks of their kernels' instructions, at the clock that it is stated for [TFLOP/s]."""
     peak_at_clock_tflops: float
-    """The same at the clock of the run, which the power limit may hold lower [TFLOP/s]."""
+    """That peak at the clock of the run, which the power limit may hold lower [TFLOP/s]."""
     l2_gb_per_s: float
     """Bandwidth of L2 at the clock of the run [GB/s]."""
     dram_gb_per_s: float
