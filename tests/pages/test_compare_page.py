@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from browser_pages import Open, page_of
+from browser_pages import Open, check_on_every_screen, page_of
 from conftest import RunGpusim, refused
 
 pytestmark = pytest.mark.browser
@@ -30,6 +30,7 @@ def test_a_click_sorts_the_rows_and_another_turns_them_round(page: Path, open_pa
     opened = open_page(page)
     names = {row[GPU] for row in opened.rows(TABLE)}
     assert names == {"V100-SXM2-16GB", "T4", "A100-SXM4-80GB"}
+    assert opened.page.locator(".chart svg").count() == 6
     heading = opened.page.get_by_role("button", name="speedup ×")
     for turned in (False, True):
         heading.click()
@@ -50,19 +51,8 @@ def test_an_edited_price_changes_what_is_best_for_the_money(page: Path, open_pag
     assert per_dollar[0] / per_dollar[1] == pytest.approx(100, rel=1e-2)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
-def test_the_page_fits_and_shuts_no_one_out(page: Path, open_page: Open, width: int, scheme: str) -> None:
-    opened = open_page(page, width, scheme)
-    assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
-    assert opened.page.locator(".chart svg").count() == 6
-    opened.check()
-
-
-def test_the_page_prints_on_a4(page: Path, open_page: Open) -> None:
-    printed = open_page(page).page.pdf(format="A4")
-    assert printed.startswith(b"%PDF")
-    assert 1 < printed.count(b"/Type /Page\n") + printed.count(b"/Type /Page ") < 40
+def test_the_page_holds_on_every_screen_and_on_paper(page: Path, open_page: Open) -> None:
+    check_on_every_screen(page, open_page)
 
 
 def test_the_keyboard_reaches_headings_and_filters(page: Path, open_page: Open) -> None:
@@ -74,9 +64,8 @@ def test_the_keyboard_reaches_headings_and_filters(page: Path, open_page: Open) 
     assert powers == sorted(powers)
 
 
-def test_the_file_is_small_and_names_its_command(page: Path) -> None:
+def test_the_file_names_its_command(page: Path) -> None:
     text = page.read_text("utf-8")
-    assert len(text) < 4e6
     assert "gpusim compare gemm:1024x1024x1024:fp16 bert_base" in text
     assert "http://" not in text.split("<script")[0]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from browser_pages import Open, Opened, page_of
+from browser_pages import Open, Opened, check_on_every_screen, page_of
 
 pytestmark = pytest.mark.browser
 OPERATOR = "gemm:1000x1000x1000:fp16"
@@ -38,6 +38,7 @@ def fact(opened: Opened, name: str) -> str:
 
 def test_the_waterfall_adds_up_to_the_stated_time(page: Path, open_page: Open) -> None:
     opened = open_page(page)
+    assert opened.page.locator(".chart svg").count() == 7
     *parts, predicted = values(opened, "waterfall", "us")
     assert sum(parts) == pytest.approx(predicted, rel=1e-12)
     assert f"{predicted:.2f} us" == fact(opened, "time")
@@ -96,23 +97,12 @@ def test_392_and_221_cycles_are_read_off_the_worked_example(example: Path, open_
     opened.check()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
-def test_the_page_fits_and_shuts_no_one_out(page: Path, open_page: Open, width: int, scheme: str) -> None:
-    opened = open_page(page, width, scheme)
-    assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
-    assert opened.page.locator(".chart svg").count() == 7
-    opened.check()
+def test_the_page_holds_on_every_screen_and_on_paper(page: Path, open_page: Open) -> None:
+    check_on_every_screen(page, open_page)
 
 
-def test_the_page_prints_on_a4(page: Path, open_page: Open) -> None:
-    printed = open_page(page).page.pdf(format="A4")
-    assert 1 < printed.count(b"/Type /Page\n") + printed.count(b"/Type /Page ") < 40
-
-
-def test_the_file_is_small_and_says_where_it_comes_from(page: Path) -> None:
+def test_the_file_says_where_it_comes_from(page: Path) -> None:
     text = page.read_text("utf-8")
-    assert len(text) < 4e6
     assert f"gpusim explain {OPERATOR} --arch v100-sxm2-16gb" in text
     assert "hash of A100-SXM4-80GB" in text
     assert "sm.count" in text

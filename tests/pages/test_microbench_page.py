@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from browser_pages import Open, page_of
+from browser_pages import Open, check_on_every_screen, page_of
 
 pytestmark = pytest.mark.browser
 PUBLISHED = """\
@@ -41,18 +41,8 @@ def test_points_have_their_errors_and_sources(page: Path, open_page: Open) -> No
         assert row[7] == "nobody"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
-def test_the_page_fits_and_shuts_no_one_out(page: Path, open_page: Open, width: int, scheme: str) -> None:
-    opened = open_page(page, width, scheme)
-    assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
-    opened.check()
-
-
-def test_the_page_prints_on_a4(page: Path, open_page: Open) -> None:
-    printed = open_page(page).page.pdf(format="A4")
-    assert printed.startswith(b"%PDF")
-    assert 0 < printed.count(b"/Type /Page\n") + printed.count(b"/Type /Page ") < 20
+def test_the_page_holds_on_every_screen_and_on_paper(page: Path, open_page: Open) -> None:
+    check_on_every_screen(page, open_page)
 
 
 def test_a_suite_without_a_table_has_curves_of_its_own_points(tmp_path: Path, open_page: Open) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from browser_pages import Open, page_of
+from browser_pages import Open, check_on_every_screen, page_of
 
 pytestmark = pytest.mark.browser
 STEP = ("--precision", "amp-fp16", "--batch", "2", "--seq-len", "64")
@@ -73,12 +73,8 @@ def test_the_most_memory_of_the_series_is_that_of_the_step(explained: Path, open
     opened.check()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
-def test_the_page_fits_and_shuts_no_one_out(page: Path, open_page: Open, width: int, scheme: str) -> None:
-    opened = open_page(page, width, scheme)
-    assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
-    opened.check()
+def test_the_page_holds_on_every_screen_and_on_paper(page: Path, open_page: Open) -> None:
+    check_on_every_screen(page, open_page)
 
 
 def test_a_translation_of_many_steps_has_no_timeline(tmp_path: Path, open_page: Open) -> None:
@@ -90,12 +86,6 @@ def test_a_translation_of_many_steps_has_no_timeline(tmp_path: Path, open_page: 
     opened.check()
 
 
-def test_the_page_prints_on_a4(page: Path, open_page: Open) -> None:
-    printed = open_page(page).page.pdf(format="A4")
-    assert 1 < printed.count(b"/Type /Page\n") + printed.count(b"/Type /Page ") < 60
-
-
-def test_the_file_is_small_and_names_its_command(page: Path) -> None:
+def test_the_file_names_its_command(page: Path) -> None:
     text = page.read_text("utf-8")
-    assert len(text) < 4e6
     assert "gpusim model bert_base --arch t4 --arch a100-sxm4-80gb" in text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from browser_pages import Open, page_of
+from browser_pages import Open, check_on_every_screen, page_of
 from conftest import RunGpusim
 
 pytestmark = pytest.mark.browser
@@ -127,23 +127,12 @@ def test_the_table_has_every_prediction_and_can_be_sorted(page: Path, open_page:
     assert times == sorted(times)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
-def test_the_page_fits_and_shuts_no_one_out(page: Path, open_page: Open, width: int, scheme: str) -> None:
-    opened = open_page(page, width, scheme)
-    assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
-    opened.check()
+def test_the_page_holds_on_every_screen_and_on_paper(page: Path, open_page: Open) -> None:
+    check_on_every_screen(page, open_page)
 
 
-def test_the_page_prints_on_a4(page: Path, open_page: Open) -> None:
-    printed = open_page(page).page.pdf(format="A4")
-    assert printed.startswith(b"%PDF")
-    assert 1 < printed.count(b"/Type /Page\n") + printed.count(b"/Type /Page ") < 40
-
-
-def test_the_file_is_small_and_says_what_varies(page: Path) -> None:
+def test_the_file_says_what_varies(page: Path) -> None:
     text = page.read_text("utf-8")
-    assert len(text) < 4e6
     assert "hash of experiment every" in text
     assert "l2.capacity_mib=20, 40" in text
     assert "hash of runs.csv" in text

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,9 @@ ARGUMENTS = (
     *("--disable-component-update", "--disable-sync"),
 )
 SERIOUS = ("serious", "critical")
+MOST_BYTES = 4e6
+WIDTHS_PX = (1280, 390)
+MOST_SHEETS = 60
 
 
 @dataclass(slots=True)
@@ -67,6 +72,17 @@ def page_of(*arguments: str | Path, out: Path) -> Path:
     assert done.returncode == 0, done.stderr
     assert f"gpusim: wrote {out}" in done.stderr
     return out
+
+
+def check_on_every_screen(path: Path, open_page: Open) -> None:
+    """Check that a page is small, fits wide and narrow windows in light and dark, and prints on A4."""
+    assert path.stat().st_size < MOST_BYTES
+    for width, scheme in product(WIDTHS_PX, ("light", "dark")):
+        opened = open_page(path, width, scheme)
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= width, (width, scheme)
+        opened.check()
+    printed = open_page(path).page.pdf(format="A4")
+    assert 0 < len(re.findall(rb"/Type /Page\s", printed)) < MOST_SHEETS
 
 
 @pytest.fixture(scope="session")

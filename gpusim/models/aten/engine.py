@@ -20,7 +20,6 @@ _PRODUCTS = _CONVOLUTIONS | {"mm", "addmm"}
 _NORMS = frozenset(
     {"cudnn_batch_norm", "native_batch_norm", "_native_batch_norm_legit_no_training", "_batch_norm_no_update"}
 )
-_IN_WEIGHTS, _IN_EPILOGUE = "weights", "epilogue"
 
 _Value = tuple[int, int]
 """A storage, and how often it had been written."""
@@ -58,8 +57,8 @@ class _Folding:
     """What has been left out so far."""
 
     uses: Counter[_Value]
-    open: dict[_Value, str] = field(default_factory=dict)
-    """Results of products by what the last function folded into them has become part of."""
+    open: set[_Value] = field(default_factory=set)
+    """Results of products that no function of the epilogue was applied to."""
     made: set[_Value] = field(default_factory=set)
     placed: dict[int, int] = field(default_factory=dict)
     """Storages by those whose place they take."""
@@ -68,24 +67,23 @@ class _Folding:
         """Whether the kernels before a call compute it."""
         self.made.update(writes)
         if call.base in _PRODUCTS:
-            self.open.update(dict.fromkeys(writes, _IN_WEIGHTS))
-        elif call.base in _NORMS:
-            return self._joins(call, reads, writes, _IN_WEIGHTS)
-        elif is_function(call):
-            return self._joins(call, reads, writes, _IN_EPILOGUE)
+            self.open.update(writes)
+        elif call.base in _NORMS or is_function(call):
+            return self._joins(call, reads, writes)
         elif call.base == "cat":
             return self._places(call, reads, writes)
         return False
 
-    def _joins(self, call: Call, reads: Sequence[_Value], writes: Sequence[_Value], into: str) -> bool:
+    def _joins(self, call: Call, reads: Sequence[_Value], writes: Sequence[_Value]) -> bool:
         """Whether the product that computes its first operand computes the call, too."""
         given = next((one for one in reads if one[0] == call.operand(0).storage), None)
-        if given is None or self.open.get(given) != _IN_WEIGHTS or self.uses[given] > 1:
+        if given is None or given not in self.open or self.uses[given] > 1:
             return False
         if call.operand(0).elements != call.returned[0].elements:
             return False
         result = next(one for one in writes if one[0] == call.returned[0].storage)
-        self.open[result] = into
+        if call.base in _NORMS:
+            self.open.add(result)
         self._place(given[0], result[0])
         return True
 
