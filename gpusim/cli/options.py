@@ -85,11 +85,11 @@ def _page_path(path: Path | None) -> Path | None:
     """A file that a page can be written to, which is said before anything is predicted."""
     if path is not None:
         if not path.parent.is_dir():
-            refuse(f"--html {path}: no folder {path.parent}; make it first")
+            refuse(f"{path}: no folder {path.parent}; make it first")
         if path.is_dir():
-            refuse(f"--html {path}: is a folder; name a file in it")
+            refuse(f"{path}: is a folder; name a file in it")
         if missing := [name for name in ("jinja2", "vl_convert") if find_spec(name) is None]:
-            refuse(f"--html: pages need {' and '.join(missing)}; install gpusim[html]")
+            refuse(f"pages need {' and '.join(missing)}; install gpusim[html]")
     return path
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpusim.figures.style import COLOURS
 from gpusim.pages import charts
 from gpusim.pages.page import Block, Chart, Column, Facts, Page, Section, Table, shown
 from gpusim.pages.provenance import provenance
@@ -14,7 +15,6 @@ from gpusim.studies.compare import US_OF_HOUR, Compared
 from gpusim.studies.prices import Kind
 
 _ITEMS = {"img": "images", "seq": "sequences", "tok": "tokens", "": "runs"}
-_FRONT = ("on the front", "behind it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ def _front_chart(rows: Sequence[Mapping[str, Any]], x: tuple[str, str]) -> chart
         "field": "front",
         "type": "nominal",
         "title": "no GPU is faster and lower",
-        "scale": {"domain": [True, False], "range": ["#D55E00", "#0072B2"]},
+        "scale": {"domain": [True, False], "range": [COLOURS[1], COLOURS[0]]},
         "legend": {"labelExpr": "datum.value ? 'true: on the front' : 'false'"},
     }
     tooltip = charts.tips(

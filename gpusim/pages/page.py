@@ -155,9 +155,9 @@ def page_text(page: Page) -> str:
             page=page,
             numbers=numbers,
             long=long,
-            specs=_in_script(json.dumps(specs)),
-            data=_in_script(json.dumps(data.sets, separators=(",", ":"))),
-            vega=_in_script(_vega()) if charts else "",
+            specs=json_in_script(specs),
+            data=json_in_script(data.sets),
+            vega=_vega() if charts else "",
             style=_asset("page.css"),
             script=_asset("page.js"),
         )
@@ -244,9 +244,13 @@ def _vega() -> str:
     """The script of Vega, Vega-Lite and vega-embed, as vl-convert ships them."""
     from gpusim.pages.vega import script  # noqa: PLC0415 -- in an extra of the package
 
-    return script()
+    return script().replace("</script", "<\\/script")
 
 
-def _in_script(text: str) -> str:
-    """A script, or the JSON in one, that does not end its element."""
-    return text.replace("</script", "<\\/script").replace("<!--", "\\u003c!--")
+def json_in_script(value: object) -> str:
+    """JSON for a script element, which no text in it ends.
+
+    >>> print(json_in_script("</SCRIPT>"))
+    "\\u003c/SCRIPT>"
+    """
+    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")

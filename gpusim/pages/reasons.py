@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from gpusim.figures.style import COLOURS
 from gpusim.hardware.gpu import Gpu
 from gpusim.pages import charts
 from gpusim.pages.page import Block, Chart, Column, Section, Table, shown
@@ -23,7 +24,7 @@ WIDEST = 1e3
 LEAST_IN_MS = 1e4
 """Times from which a waterfall counts in milliseconds [us]."""
 STEPS = ("peak", "adds", "saves", "predicted")
-COLOURS_OF_STEPS = ("#0072B2", "#D55E00", "#009E73", "#56B4E9")
+COLOURS_OF_STEPS = tuple(COLOURS[at] for at in (0, 1, 2, 5))
 
 
 def waterfall_sections(one: Explained, gpu: Gpu, of: str = "") -> list[Section]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from functools import cache
 from html import escape
 from importlib import resources
 from string import Template
 
-from gpusim.pages.page import Chart
+from gpusim.pages.page import Chart, json_in_script
 from gpusim.pages.vega import script
 from gpusim.pages.what_if import charts_of
 
@@ -20,7 +19,7 @@ def live_html() -> str:
     specs = {_place(at): {"name": one.name, "spec": dict(one.spec)} for at, one in enumerate(charts)}
     figures = "\n".join(_figure(_place(at), one) for at, one in enumerate(charts))
     text = _file("gpusim.serve", "live.html")
-    return Template(text).substitute(figures=figures, specs=json.dumps(specs).replace("</", "<\\/"))
+    return Template(text).substitute(figures=figures, specs=json_in_script(specs))
 
 
 def _place(at: int) -> str:
