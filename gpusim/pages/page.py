@@ -248,9 +248,9 @@ def _vega() -> str:
 
 
 def json_in_script(value: object) -> str:
-    """JSON for a script element, which no text in it ends.
+    r"""JSON for a script element, which no text in it ends.
 
     >>> print(json_in_script("</SCRIPT>"))
-    "\\u003c/SCRIPT>"
+    "\u003c/SCRIPT>"
     """
     return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
