@@ -226,7 +226,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.python
 constraints: $(VENV)/.python
 	rm -rf $(VENV).pins
 	$(PYTHON) -m venv $(VENV).pins
-	$(VENV).pins/bin/python -m pip install --quiet ".[dev,capture]"
+	$(VENV).pins/bin/python -m pip install --quiet ".[browser,capture,dev]"
 	{ echo "# Versions that 'make demo' and 'make test' install; written by 'make constraints'."; \
 	  $(VENV).pins/bin/python -m pip freeze --exclude gpusim; } > constraints.txt
 	rm -rf $(VENV).pins

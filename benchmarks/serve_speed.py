@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-import httpx
+import httpx2
 
 from gpusim.execution.cases import OperatorWorkload
 from gpusim.sim.drivers.choice import prefer_compiled
@@ -31,7 +31,7 @@ def main() -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:  # noqa: S603 -- this program
         assert server.stdout is not None
         try:
-            with httpx.Client(base_url=server.stdout.readline().strip(), timeout=WAIT_S) as client:
+            with httpx2.Client(base_url=server.stdout.readline().strip(), timeout=WAIT_S) as client:
                 answered, predicted = _measured(client)
         finally:
             server.terminate()
@@ -41,7 +41,7 @@ def main() -> None:
     print(f"ratio of the medians: {statistics.median(answered) / statistics.median(predicted):.2f}")
 
 
-def _measured(client: httpx.Client) -> tuple[list[float], list[float]]:
+def _measured(client: httpx2.Client) -> tuple[list[float], list[float]]:
     """Times of answers and of predictions; every value is new to both [s]."""
     workload = OperatorWorkload(operator_of(WORKLOAD))
     answered, predicted = [], []

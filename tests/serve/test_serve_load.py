@@ -6,7 +6,7 @@ import asyncio
 import statistics
 import time
 
-import httpx
+import httpx2
 import pytest
 from served import SOME_S, Served
 
@@ -18,7 +18,7 @@ def test_a_hundred_clients_are_all_answered(server: Served) -> None:
     times_s: list[float] = []
 
     async def reader(number: int) -> None:
-        async with httpx.AsyncClient(base_url=server.url, timeout=SOME_S) as client:
+        async with httpx2.AsyncClient(base_url=server.url, timeout=SOME_S) as client:
             for at in range(REQUESTS):
                 asked = {"workload": "gemm:512x512x512:fp16", "gpu": "t4", "knobs": {"power": 40 + number + at / 8}}
                 began = time.perf_counter()

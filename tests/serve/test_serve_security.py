@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from conftest import RunGpusim, environment, process_group, refused
 from served import SOME_S, Served, served
@@ -141,7 +141,7 @@ def test_every_answer_has_its_policy(server: Served) -> None:
 
 def test_long_requests_do_not_block_short_ones(server: Served) -> None:
     async def run() -> None:
-        async with httpx.AsyncClient(base_url=server.url, timeout=SOME_S) as client:
+        async with httpx2.AsyncClient(base_url=server.url, timeout=SOME_S) as client:
             long = [
                 asyncio.ensure_future(client.post("api/predict", json={**LONG, "gpu": "t4", "knobs": {"sms": sms}}))
                 for sms in range(20, 26)

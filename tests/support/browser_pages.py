@@ -56,7 +56,7 @@ class Opened:
 
 def axe_violations(page: Any) -> list[tuple[str, str]]:
     """What shuts someone out of a page: the rule, and the first element that breaks it."""
-    from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
+    from axe_playwright_python.sync_playwright import Axe
 
     found = Axe().run(page).response["violations"]
     return [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in SERIOUS]

@@ -44,7 +44,7 @@ class Served:
 @contextmanager
 def served(*options: str) -> Iterator[Served]:
     """A server on a free port, which Ctrl-C ends."""
-    import httpx
+    import httpx2
     from conftest import environment
 
     command = [sys.executable, "-m", "gpusim", "serve", "--port", "0", "--no-open", *options]
@@ -55,7 +55,7 @@ def served(*options: str) -> Iterator[Served]:
             assert process.stdout is not None
             url = process.stdout.readline().strip()
             assert url, process.communicate()[1]
-            with httpx.Client(base_url=url, timeout=SOME_S) as client:
+            with httpx2.Client(base_url=url, timeout=SOME_S) as client:
                 yield Served(process, url, client)
         finally:
             process.send_signal(signal.SIGINT)  # a second one changes nothing
