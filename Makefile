@@ -223,6 +223,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	@touch $(VENV)/.runtime $@
 
+# Run with the oldest Python that is supported: a newer one pins versions that it cannot install.
 constraints: $(VENV)/.python
 	rm -rf $(VENV).pins
 	$(PYTHON) -m venv $(VENV).pins
