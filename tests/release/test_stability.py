@@ -95,6 +95,20 @@ def test_a_command_keeps_its_arguments_and_options(row: dict[str, str]) -> None:
     assert len([one for one in kept if not one.startswith("-")]) == len(arguments)
 
 
+def test_every_stable_command_is_recorded_with_all_of_its_options() -> None:
+    recorded = {row["command"]: row["options"].split() for row in golden_rows("options.csv")}
+    known = {name: one.params for name, one in commands() if name not in stable_names.provisional()}
+    assert recorded.keys() == known.keys()
+    options = [
+        (name, word)
+        for name, parameters in known.items()
+        for one in parameters
+        if one.param_type_name == "option"
+        for word in (*one.opts, *one.secondary_opts)
+    ]
+    assert [(name, word) for name, word in options if word not in recorded[name]] == []
+
+
 # JSON -------------------------------------------------------------------------------------------
 
 

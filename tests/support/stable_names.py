@@ -37,6 +37,12 @@ def json_keys() -> dict[str, dict[str, str]]:
     }
 
 
+def provisional() -> set[str]:
+    """Commands that may change in a minor version."""
+    before = PAGE.read_text(encoding="utf-8").split("are provisional")[0]
+    return set(CODE.findall(before.rpartition(". ")[2]))
+
+
 def result_columns() -> set[str]:
     """Columns of the rows that ``gpusim run`` writes."""
     return json_keys()["gemm"].keys() - {"overrides", "alternatives", "nsight"}
