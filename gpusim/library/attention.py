@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gpusim.library.main_loops import Cited, Cost, Count, Entry, Instructions
+from gpusim.library.main_loops import Cited, Cost, Count, Entry, Instruction, Instructions, Source
 from gpusim.library.vector import Registers, Work
 from gpusim.numbers.formats import Dtype
 from gpusim.workloads.attention import Attention, AttentionOp
@@ -22,12 +22,12 @@ Warps = Annotated[tuple[Count, Count], Field(strict=False)]
 class AttentionTile(Entry):
     """A kernel of a family: its tile, and the heads that it serves."""
 
-    queries: Count
-    keys: Count
+    queries: Count = Field(description="of a tile, which a CTA holds; backward those that it goes through at a time")
+    keys: Count = Field(description="of a tile, which a CTA goes through at a time; backward those that it holds")
     warps: Warps = Field(description="along the queries, along the keys of the scores")
     max_head_dim: Count = Field(description="elements of a head that it computes with; smaller heads are padded")
-    registers: Registers
-    shared_bytes: Annotated[int, Field(ge=0, strict=True)]
+    registers: Registers = Field(description="32-bit registers of a thread")
+    shared_bytes: Annotated[int, Field(ge=0, strict=True)] = Field(description="shared memory of a CTA [B]")
     causal: bool | None = Field(default=None, description="only with a causal mask, or without; both if absent")
     dropout: bool | None = Field(default=None, description="only with dropout, or without; both if absent")
 
@@ -40,10 +40,12 @@ class AttentionFamily(Entry):
         "and scores stay in registers; staged: each product loads both operands, and scores pass through shared memory"
     )
     name: str = Field(description="format string: {queries} {keys} {head_dim} {warps}")
-    source: str
-    op: AttentionOp
-    dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)]
-    instruction: str
+    source: Source
+    op: AttentionOp = Field(description="forward pass, or gradients of queries, keys and values")
+    dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)] = Field(
+        description="data types of queries, keys and values"
+    )
+    instruction: Instruction
     multiplies: Count = Field(
         default=1, description="multiply-accumulate instructions for each product of two fragments: 3 of split FP32"
     )
@@ -69,7 +71,9 @@ class AttentionFamily(Entry):
     mask: Work = Field(default=Work(), description="of a score to which a bias is added")
     dropout: Work = Field(default=Work(), description="of a score that may be dropped")
     spilled_words: Instructions = Field(default=0.0, description="of a thread and tile: local memory read or written")
-    kernels: Annotated[tuple[AttentionTile, ...], Field(min_length=1)]
+    kernels: Annotated[tuple[AttentionTile, ...], Field(min_length=1)] = Field(
+        description="a kernel for each tile, in the order in which a framework considers them"
+    )
 
 
 @dataclass(frozen=True, slots=True)

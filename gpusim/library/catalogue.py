@@ -19,10 +19,12 @@ from gpusim.library.main_loops import (
     Cost,
     Count,
     Entry,
+    Instruction,
     MainLoop,
     MmaLoop,
     Pipes,
     SimtLoop,
+    Source,
     WgmmaLoop,
 )
 from gpusim.library.transforms import ConvolutionTransforms
@@ -52,8 +54,12 @@ class KernelEntry(Entry):
     Kernels of several data types share a tile when k is given in bytes of a row (``64B``: 32 halves or 64 INT8).
     """
 
-    tile: tuple[Count, Count, Count | Annotated[str, Field(pattern=r"^[1-9]\d{0,3}B$")]]
-    warps: tuple[Count, Count, Count]
+    tile: tuple[Count, Count, Count | Annotated[str, Field(pattern=r"^[1-9]\d{0,3}B$")]] = Field(
+        description="[m, n, k] of a CTA in a step; k in elements, or in bytes of a row, such as 64B"
+    )
+    warps: tuple[Count, Count, Count] = Field(
+        description="math warps along [m, n, k], which divide the tile evenly; those along k add up their results"
+    )
     stages: Annotated[tuple[Count, ...], BeforeValidator(as_list), ALSO_SINGLE] = Field(
         min_length=1,
         description="depths of the ring, a kernel for each; 1 where operands go straight to registers: load, then use",
@@ -68,7 +74,7 @@ class KernelEntry(Entry):
         description="CTAs along [m, n] of a cluster, whose common data is loaded by multicast; only with "
         "main_loop.kind wgmma",
     )
-    suffix: str = ""
+    suffix: str = Field(default="", description="{suffix} of the family's name, which tells apart kernels of one tile")
     layouts: tuple[Layout, ...] | None = Field(default=None, description="operand layouts, if not all of its family's")
     batches: bool = Field(default=True, description="the library takes it for batches, not for single GEMMs alone")
     fill_pipe_share: Cited[Annotated[float, Field(ge=0.01, le=100, strict=True)]] | None = Field(
@@ -110,12 +116,17 @@ class Family(Entry):
     """Kernels that differ in their tile only."""
 
     name: str = Field(description="format string: {tile_m} {tile_n} {tile_k} {stages} {layout} {dtype} {suffix}")
-    source: str
-    instruction: str
-    inputs: tuple[Dtype, ...]
-    main_loop: MainLoop
-    stores_result: bool
-    split_k: tuple[SplitKMode, ...]
+    source: Source
+    instruction: Instruction
+    inputs: tuple[Dtype, ...] = Field(description="data types of A and B, all of one width")
+    main_loop: MainLoop = Field(
+        description="how operands reach the cores that multiply, and instruction counts of a step"
+    )
+    stores_result: bool = Field(description="the epilogue writes C; false leaves out its stores and their bytes")
+    split_k: tuple[SplitKMode, ...] = Field(
+        description="how partial sums come together where several CTAs share a tile's k: in_kernel, by a fix-up "
+        "through L2; reduce, by a second kernel; empty: one CTA goes through all of k"
+    )
     swizzle_width: Cost = Field(description="tiles across a stripe of a threadblock swizzle, 0: plain order")
     swizzle_axis: Literal["m", "n"] = Field(default="m", description="along which a stripe's tiles are counted")
     min_n: Count = Field(default=1, description="smallest n it serves")
@@ -149,7 +160,9 @@ class Family(Entry):
     convolution: ConvolutionTraits | None = Field(
         default=None, description="of kernels made for convolutions; left out of those for matrix multiplications"
     )
-    kernels: Annotated[tuple[Annotated[KernelEntry, ALSO_LISTED], ...], Field(min_length=1), BeforeValidator(_flat)]
+    kernels: Annotated[tuple[Annotated[KernelEntry, ALSO_LISTED], ...], Field(min_length=1), BeforeValidator(_flat)] = (
+        Field(description="tiles, a kernel for each number of its stages; an item may be a list that families share")
+    )
 
     def is_of(self, cuda: CudaVersion | None) -> bool:
         """Whether the library of a version of CUDA has these kernels; None: the newest."""
@@ -226,9 +239,11 @@ class SplitKReduction(Entry):
     the next. Of what narrower bodies leave over, one part comes first, and the others after it.
     """
 
-    name: str
-    source: str
-    instruction: str
+    name: str = Field(description="as profilers print it")
+    source: Source
+    instruction: str = Field(
+        description="that adds: a key of the GPU spec's instructions, which state rate and latency"
+    )
     rows: Cited[Count] = Field(description="elements of a CTA along the contiguous dimension of the result")
     columns: Cited[Count] = Field(description="elements of a CTA along the other dimension")
     registers: Cited[Count] = Field(description="per thread")
@@ -262,8 +277,8 @@ class ConvolutionAlgorithm(Entry):
         description="gemm: filters of one tap, a GEMM for each image; unfused_winograd: a batch of GEMMs between "
         "transforms"
     )
-    source: str
-    inputs: tuple[Dtype, ...]
+    source: Source
+    inputs: tuple[Dtype, ...] = Field(description="data types of images and filters")
     tiles: tuple[tuple[Count, Count, Count, Count], ...] = Field(
         default=(), description="[m, n, k, stages] of the kernels that it launches; all of the library's if left out"
     )
@@ -280,7 +295,9 @@ class Catalogue(Entry):
     families: tuple[Family, ...] = Field(
         default=(), description="kernels of matrix multiplications, and of convolutions as implicit ones"
     )
-    convolution_algorithms: tuple[ConvolutionAlgorithm, ...] = ()
+    convolution_algorithms: tuple[ConvolutionAlgorithm, ...] = Field(
+        default=(), description="ways to compute convolutions on the families for matrix multiplications"
+    )
     convolution_transforms: ConvolutionTransforms | None = Field(
         default=None, description="kernels around the GEMMs of convolutions, of this catalogue and others"
     )

@@ -20,6 +20,12 @@ WARPGROUP_WARPS = 4
 """Warps that issue a wgmma together, one on each sub-partition (PTX ISA)."""
 
 
+Source = Annotated[str, Field(min_length=1, description="publication, file or reasoning behind it")]
+Instruction = Annotated[
+    str,
+    Field(description="that multiplies: a key of the GPU spec's instructions, which state rate and latency"),
+]
+
 T = TypeVar("T")
 
 
@@ -33,9 +39,9 @@ class Entry(BaseModel):
 class Cited(Generic[T]):
     """A value of a catalogue with how it is known."""
 
-    value: T
-    kind: Literal["datasheet", "measured", "fitted", "assumed"]
-    source: str = Field(min_length=1, description="publication, file or reasoning behind it")
+    value: Annotated[T, Field(description="in the unit that its key, or the text of that key, states")]
+    kind: Annotated[Literal["datasheet", "measured", "fitted", "assumed"], Field(description="how the value is known")]
+    source: Source
 
 
 Instructions = Annotated[float, Field(ge=0, le=10_000)]
@@ -52,6 +58,9 @@ class Pipes(Entry):
     @property
     def by_pipe(self) -> dict[str, float]:
         return {"fma": self.fma, "alu": self.alu, "sfu": self.sfu}
+
+
+_KIND = Field(description="how operands reach the cores that multiply, which decides the other keys")
 
 
 class _MainLoop(Entry):
@@ -112,7 +121,7 @@ class SimtLoop(_MultiStage):
     """CUDA cores; each thread holds a rectangle of results."""
 
     unit: ClassVar[Literal["cuda", "tensor"]] = "cuda"
-    kind: Literal["simt"]
+    kind: Annotated[Literal["simt"], _KIND]
     epilogue_pass_rows: Cited[Count] = Field(
         default=Cited(4, "assumed", "as the sgemm kernels of cuBLAS"),
         description="rows of a warp's results that pass through shared memory at once; threads store single results",
@@ -123,7 +132,7 @@ class MmaLoop(_MultiStage):
     """Tensor Cores with operands in registers (mma.sync)."""
 
     unit: ClassVar[Literal["cuda", "tensor"]] = "tensor"
-    kind: Literal["mma"]
+    kind: Annotated[Literal["mma"], _KIND]
     fragment_copies: Cited[Count] | None = Field(
         default=None, description="threads of a warp that hold each element of A and B, and read it; none: one"
     )
@@ -141,7 +150,7 @@ class DirectLoop(_SelfLoading):
     """CUDA cores, operands straight from global memory to registers: kernels for vectors and for a few columns."""
 
     unit: ClassVar[Literal["cuda", "tensor"]] = "cuda"
-    kind: Literal["direct"]
+    kind: Annotated[Literal["direct"], _KIND]
     column_port_bytes: Cited[Count] | None = Field(
         default=None,
         description="shared-memory port time of each element of B that a warp reads, where the columns of B wait in "
@@ -158,7 +167,7 @@ class DirectMmaLoop(_SelfLoading):
     """Tensor Cores, fragments straight from global memory to registers: convolutions whose channels are not aligned."""
 
     unit: ClassVar[Literal["cuda", "tensor"]] = "tensor"
-    kind: Literal["direct_mma"]
+    kind: Annotated[Literal["direct_mma"], _KIND]
 
     in_shared_memory: ClassVar[bool] = False
 
@@ -167,7 +176,7 @@ class WgmmaLoop(_MainLoop):
     """Tensor Cores that read shared memory, which a producer warp fills by bulk copies (wgmma, TMA; CUTLASS 3)."""
 
     unit: ClassVar[Literal["cuda", "tensor"]] = "tensor"
-    kind: Literal["wgmma"]
+    kind: Annotated[Literal["wgmma"], _KIND]
     schedule: Literal["cooperative", "pingpong"] = Field(
         description="what the warpgroups of a CTA do: share a tile, or take whole tiles in turn"
     )

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pydantic import Field
 
 from gpusim.cuda_version import CudaVersion, LastCuda
-from gpusim.library.main_loops import Cited, Cost, Count, Entry, Pipes
+from gpusim.library.main_loops import Cited, Cost, Count, Entry, Pipes, Source
 from gpusim.workloads.convolution import ConvolutionOp, ImageLayout
 
 
 class TransformKernel(Entry):
     """A kernel in which each thread computes addresses, loads, and stores."""
 
-    source: str
+    source: Source
     threads: Cited[Count] = Field(description="of a CTA")
     registers: Cited[Count] = Field(description="per thread")
     setup_instructions: Cited[Cost] = Field(description="dependent, of a thread before its first load or store")
@@ -49,13 +49,15 @@ class FillKernel(StreamKernel):
 class SumKernel(TransformKernel):
     """It adds up what the GEMMs of images leave."""
 
-    results_per_thread: Cited[Count]
+    results_per_thread: Cited[Count] = Field(
+        description="elements of the result that a thread computes, each a sum of all partial results"
+    )
 
 
 class WinogradKernel(TransformKernel):
     """A thread transforms a tile of pixels, or the taps between a channel and a filter."""
 
-    shared_bytes_per_thread: Cited[Count]
+    shared_bytes_per_thread: Cited[Count] = Field(description="shared memory of a CTA for each of its threads [B]")
     dependent_instructions: Cited[Cost] = Field(description="additions and multiplications, one after the other")
     instructions: Cited[Cost] = Field(description="additions and multiplications, of a warp")
 
@@ -70,9 +72,9 @@ class DepthwiseKernel(TransformKernel):
 class TiledDepthwiseKernel(TransformKernel):
     """A thread computes a rectangle of results of one channel or two, from registers that hold their window."""
 
-    name: str
+    name: str = Field(description="as profilers print it")
     ops: tuple[ConvolutionOp, ...] = Field(min_length=1, description="passes that it computes")
-    images: ImageLayout
+    images: ImageLayout = Field(description="memory layout of the images that it reads and writes")
     results: Cited[tuple[Count, Count, Count]] = Field(description="rows, columns and channels of a thread")
     strided_results: Cited[tuple[Count, Count, Count]] = Field(description="rows, columns and channels with a stride")
     rows_together: Cited[Count] = Field(description="rows of results whose loads a cache or shared memory serves once")
@@ -94,13 +96,23 @@ class TiledDepthwiseKernel(TransformKernel):
 class ConvolutionTransforms(Entry):
     """Kernels around the GEMMs of convolutions, and those of channels by themselves, as cuDNN and PyTorch have them."""
 
-    transposition: SquareKernel
-    older_transposition: SquareKernel | None = None
+    transposition: SquareKernel = Field(
+        description="between NCHW and NHWC, where a GEMM reads or writes the layout that the operator does not have"
+    )
+    older_transposition: SquareKernel | None = Field(
+        default=None, description="launched in place of transposition up to the CUDA of its until_cuda; absent: never"
+    )
     offsets: TransformKernel = Field(description="a thread for each pixel of an image")
-    clearing: FillKernel
+    clearing: FillKernel = Field(
+        description="writes zeros before a GEMM that adds to its result, or that leaves parts of it unwritten"
+    )
     padding: PaddingKernel = Field(description="a thread for each value")
-    conversion: StreamKernel
-    image_sum: SumKernel
+    conversion: StreamKernel = Field(
+        description="converts a result that the GEMM stores in another data type than the operator has"
+    )
+    image_sum: SumKernel = Field(
+        description="adds up, element by element, the partial results that images or CTAs left apart"
+    )
     winograd: WinogradKernel = Field(description="of 4 x 4 outputs, around a batch of GEMMs")
     winograd_filters: WinogradKernel = Field(description="of 2 x 2 outputs, before a GEMM in one kernel")
     depthwise: DepthwiseKernel = Field(description="a thread for each result")

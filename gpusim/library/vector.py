@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, Field
 
-from gpusim.library.main_loops import Cited, Count, Entry, Pipes
+from gpusim.library.main_loops import Cited, Count, Entry, Pipes, Source
 from gpusim.numbers.formats import Dtype
 from gpusim.workloads.functions import COLUMN_REDUCTIONS, KINDS_OF_ARITHMETIC, POINTWISE, ROW_REDUCTIONS
 from gpusim.workloads.memory_bound import ColumnReduction, Pointwise, RowReduction
@@ -25,8 +25,9 @@ STATIC_SHARED_BYTES = 48 * 1024
 PARTIAL_BYTES = 4
 """A partial result in its accumulator [B]."""
 
-Threads = Annotated[int, Field(ge=32, le=1024, multiple_of=32, strict=True)]
-"""Threads of a CTA, in whole warps."""
+Threads = Annotated[
+    int, Field(ge=32, le=1024, multiple_of=32, strict=True, description="threads of a CTA, in whole warps")
+]
 Registers = Annotated[int, Field(ge=1, le=255, strict=True)]
 """32-bit registers of a thread."""
 Capability = Annotated[str, Field(pattern=r"^\d+\.\d$")]
@@ -75,11 +76,14 @@ def version_key(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
 
 
+_KIND = Field(description="how threads divide the work of an operator, which decides the other keys")
+
+
 class _Kernel(Entry):
     since: Version | None = Field(default=None, description="first version of the framework that launches it")
     until: Version | None = Field(default=None, description="last version of the framework that launches it")
     name: str = Field(description="as profilers print it, less template arguments; may hold {function}")
-    source: str
+    source: Source
     dtypes: tuple[Dtype, ...] = Field(min_length=1, description="data types of the result")
     registers: Cited[Registers] = Field(description="of a thread")
     registers_by_capability: dict[Capability, dict[Dtype, Registers]] = Field(
@@ -118,9 +122,9 @@ Arithmetic = Annotated[dict[str, Work], _names_among(KINDS_OF_ARITHMETIC)]
 class ElementwiseKernel(_Kernel):
     """Each thread loads elements, computes, and stores, once or several times."""
 
-    kind: Literal["elementwise"]
+    kind: Annotated[Literal["elementwise"], _KIND]
     threads: Threads
-    elements_per_thread: Count
+    elements_per_thread: Count = Field(description="results that a thread computes, in one iteration or several")
     elements_per_iteration: Count | None = Field(
         default=None, description="loaded at once, before the next ones of the thread; all of them if absent"
     )
@@ -212,7 +216,7 @@ class _RowsKernel(_Kernel):
 class WarpRowsKernel(_RowsKernel):
     """Each warp holds a row in registers, or two short ones: one pass over memory."""
 
-    kind: Literal["warp_rows"]
+    kind: Annotated[Literal["warp_rows"], _KIND]
     threads: Threads
     max_n: Count = Field(description="longest row")
     two_rows_until: Count = Field(description="longest row of which a warp takes two")
@@ -231,8 +235,8 @@ class WarpRowsKernel(_RowsKernel):
 class BlockRowsKernel(_RowsKernel):
     """Each CTA reads its row in every pass, or keeps it after the first one."""
 
-    kind: Literal["block_rows"]
-    max_threads: Threads
+    kind: Annotated[Literal["block_rows"], _KIND]
+    max_threads: Threads = Field(description="most threads of a CTA, in whole warps; short rows have fewer")
     thread_for_each: Literal["vectors", "element"] = Field(
         default="vectors",
         description="what a row has one thread for, up to the most: two vectors, in a power of two; or an element",
@@ -280,7 +284,7 @@ class BlockRowsKernel(_RowsKernel):
 class NormKernel(_RowsKernel):
     """Each CTA reads its row twice: for its statistics, then to normalise."""
 
-    kind: Literal["norm"]
+    kind: Annotated[Literal["norm"], _KIND]
     threads: Threads
     vector_elements: Count = Field(description="elements of one load or store; rows hold a multiple")
     iteration: Work = Field(description="of an iteration of a loop: address, compare, branch")
@@ -307,7 +311,7 @@ class ReductionKernel(_Kernel):
     How many share them follows from the sizes (:func:`gpusim.lowering.vector.reduction.divided`).
     """
 
-    kind: Literal["reduction"]
+    kind: Annotated[Literal["reduction"], _KIND]
     threads: Threads = Field(description="of a CTA at most, over the neighbouring results of a thread")
     vector_elements: Count = Field(description="neighbouring inputs, or results, of a thread in one load at most")
     loads_at_once: Count = Field(
@@ -351,7 +355,7 @@ class ColumnKernel(_Kernel):
     Columns whose elements stand together in pieces (NCHW) have a CTA each.
     """
 
-    kind: Literal["columns"]
+    kind: Annotated[Literal["columns"], _KIND]
     threads: Threads
     columns: Count = Field(description="of a CTA")
     vector_elements: Count = Field(description="neighbouring columns of a thread, in one load")

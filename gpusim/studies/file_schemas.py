@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
@@ -30,6 +31,7 @@ from gpusim.library.library import LibraryRecord
 from gpusim.measure.suite import SuiteFile
 from gpusim.models.aten.file import ProgramFile
 from gpusim.models.definition import ModelFile, Place, Size, VariantFile
+from gpusim.models.layers.layer import Layer
 from gpusim.models.layers.registry import LAYERS
 from gpusim.specs.document import json_schema
 
@@ -74,7 +76,8 @@ class _Documented(GenerateJsonSchema):
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         made = super().model_schema(schema)
-        texts = attribute_docstrings(schema["cls"])
+        records = [one for one in schema["cls"].__mro__ if issubclass(one, BaseModel) and one is not BaseModel]
+        texts = ChainMap(*map(attribute_docstrings, records))
         for key, part in made.get("properties", {}).items():
             if key in texts:
                 part.setdefault("description", texts[key])
@@ -129,7 +132,11 @@ def _model() -> Schema:
         "type": "object",
         "if": {"required": ["use"]},
         "then": block,
-        "else": {"required": ["op"], "properties": {"op": {"enum": list(LAYERS)}}, "allOf": by_op},
+        "else": {
+            "required": ["op"],
+            "properties": {"op": {"enum": list(LAYERS), "description": attribute_docstrings(Layer)["op"]}},
+            "allOf": by_op,
+        },
     }
     return schema
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
@@ -51,6 +51,29 @@ def test_a_shipped_schema_is_that_of_the_code(kind: str) -> None:
     Draft202012Validator.check_schema(schema_of(kind))
     text = (REPOSITORY / "schemas" / f"{kind}.json").read_text(encoding="utf-8")
     assert text == schemas.schema_text(kind), "run make schemas"
+
+
+def undescribed(part: object, path: str = "") -> Iterator[str]:
+    """Keys of a schema whose description is missing; those of a condition are described where it chooses."""
+    if isinstance(part, list):
+        for item in part:
+            yield from undescribed(item, path)
+    elif isinstance(part, dict):
+        for name, key in part.get("properties", {}).items():
+            if not key.get("description", "").strip():
+                yield f"{path}.{name}"
+        for name, held in part.items():
+            if name in ("properties", "$defs"):
+                for key, below in held.items():
+                    yield from undescribed(below, f"{path}.{key}")
+            elif name != "if":
+                yield from undescribed(held, path)
+
+
+@pytest.mark.parametrize("kind", TITLES)
+def test_every_key_of_a_shipped_schema_has_a_description(kind: str) -> None:
+    schema = json.loads((REPOSITORY / "schemas" / f"{kind}.json").read_text(encoding="utf-8"))
+    assert [*undescribed(schema)] == []
 
 
 @pytest.mark.parametrize(

@@ -45,10 +45,15 @@ class VariantPart(_Part):
     """A trace of a captured model."""
 
     mode: TracedMode
+    """``train``: forward and backward pass; ``inference``: forward; ``token``: of one more token of each sequence."""
     precision: str
+    """Precision of the calls; a trace in ``fp32`` serves ``tf32``, and one of the ``amp-`` serves the other."""
     layout: str
+    """Memory layout of images, ``nchw`` or ``nhwc``; ``nchw`` of a model that takes none."""
     attention: str
+    """``fused``: scaled_dot_product_attention is a call; ``eager``: products around a softmax."""
     compiled: bool = False
+    """The calls are kernels of TorchInductor, not those of eager PyTorch."""
     fixed: list[str] = []
     """Further sizes that cannot be chosen for it, such as those that decide how Inductor splits reductions."""
     resident_bytes: Size | None = None
@@ -56,11 +61,14 @@ class VariantPart(_Part):
     storages: dict[int, Size]
     """Bytes of each storage."""
     tensors: list[TensorEntry]
+    """Distinct tensors: storage, type by PyTorch's name, shape and strides in elements."""
     backward: int
     """Place of the first call of the backward pass."""
     gradients: dict[str, int]
     """Gradient of each parameter."""
     calls: list[CallEntry]
+    """Calls in order: name, layer, operands, results, arguments, and the storages that are freed after it; tensors by
+    their place in ``tensors``."""
 
     @property
     def variant(self) -> Variant:
@@ -71,32 +79,46 @@ class ParameterPart(_Part):
     """A trainable tensor."""
 
     shape: list[int]
+    """Elements along each dimension."""
     dtype: str
+    """Type of an element by PyTorch's name, such as ``float32``."""
     trained: bool = True
+    """The optimizer updates it, and GPUs that train together exchange its gradient."""
 
 
 class ProgramFile(_Part):
     """A captured model."""
 
     format: Literal["gpusim captured model 1"]
+    """Says that the file is a captured model, and how it is laid out."""
     title: str
+    """What the model is called in tables."""
     source: str
     """What was captured, and with which versions."""
     assumptions: list[str] = []
+    """What the capture took for granted, which ``gpusim models show`` prints."""
     item: Annotated[str, Field(pattern="^(img|seq|tok)$")]
+    """What throughput counts: images, sequences or tokens."""
     items: Size = "batch"
+    """How many of them a pass takes."""
     optimizer: Optimizer
+    """What updates the parameters after the captured calls of training; its kernels are those of the framework."""
     precision: Precision
     """That of a command without ``--precision``."""
     sizes: dict[str, int]
+    """Sizes that shapes are expressions of, by name, as they were captured; a command may choose others."""
     fixed: list[str] = []
     """Sizes that cannot be chosen: calls differ with them in more than numbers."""
     images: bool
+    """It takes images, so that their memory layout decides which trace is used."""
     attends: bool
+    """It computes attention that may be fused, so that the kind of attention decides which trace is used."""
     parameters: dict[str, ParameterPart]
+    """Trainable tensors, by name."""
     resident_bytes: Size
     """Bytes of weights, buffers and inputs."""
     traces: list[VariantPart] = Field(min_length=1)
+    """Calls of a step for each way of running it that was captured."""
 
 
 @dataclass(frozen=True, slots=True)

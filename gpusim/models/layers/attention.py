@@ -35,9 +35,12 @@ class Attention(Layer):
 
     op: Literal["attention"] = "attention"
     heads: Size
+    """Heads of queries, which their features divide into evenly."""
     key_heads: Size | None = None
     """Heads of keys and values, where queries share them; None: as many as of queries."""
     causal: bool = False
+    """A query sees keys up to its own place: a fused kernel passes over the tiles beyond, an eager implementation masks
+    scores in a kernel of its own."""
     scaled: Literal["scores", "queries", "nothing"] = "scores"
     """What an eager implementation divides by the root of the features of a head."""
     clamped: bool = False
@@ -45,6 +48,7 @@ class Attention(Layer):
     contiguous: bool = False
     """An eager implementation copies heads beside each other where a product could take them as they lie, too."""
     dropout: float = 0.0
+    """Probability with which training drops a key for a query [0 to 1]; what is launched depends on whether it is 0."""
 
     def result(self, *shapes: Shape) -> Shape:
         queries, keys, values = shapes[:3]

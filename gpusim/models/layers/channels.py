@@ -85,6 +85,7 @@ class GroupNorm(Layer):
 
     op: Literal["group_norm"] = "group_norm"
     groups: Size
+    """Parts that the channels divide into evenly; each has a mean and a variance of its own in every image."""
 
     def result(self, *shapes: Shape) -> Shape:
         (shape,) = shapes

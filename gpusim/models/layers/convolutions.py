@@ -19,12 +19,20 @@ class Conv2d(Layer):
 
     op: Literal["conv2d"] = "conv2d"
     filters: Size
+    """Channels of the result, a multiple of ``groups``."""
     kernel: SizePair
+    """Taps of a filter: rows, columns; one number stands for both."""
     stride: SizePair = (1, 1)
+    """Pixels from one window to the next: rows, columns; one number stands for both."""
     padding: OffsetPair = (0, 0)
+    """Pixels of zeros at each edge of an image: rows, columns; one number stands for both."""
     dilation: SizePair = (1, 1)
+    """Pixels from one tap to the next: rows, columns; one number stands for both. The shape of the result follows it;
+    the convolution that is simulated has its taps side by side."""
     groups: Size = 1
+    """Parts that channels and filters divide into evenly, each convolved by itself; as many as channels: depthwise."""
     bias: bool = True
+    """A number is added to all results of a filter, in a kernel of its own."""
 
     def result(self, *shapes: Shape) -> Shape:
         (shape,) = shapes
@@ -64,10 +72,16 @@ class ConvTranspose2d(Layer):
 
     op: Literal["conv_transpose2d"] = "conv_transpose2d"
     filters: Size
+    """Channels of the result."""
     kernel: SizePair
+    """Taps of a filter: rows, columns; one number stands for both."""
     stride: SizePair = (1, 1)
+    """Pixels of the result from the window of one pixel to that of the next: rows, columns; one number stands for
+    both."""
     padding: OffsetPair = (0, 0)
+    """Pixels cut off each edge of the result: rows, columns; one number stands for both."""
     bias: bool = True
+    """A number is added to all results of a filter, in a kernel of its own."""
 
     def result(self, *shapes: Shape) -> Shape:
         (shape,) = shapes

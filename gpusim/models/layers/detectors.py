@@ -20,6 +20,7 @@ class RoiAlign(Layer):
 
     op: Literal["roi_align"] = "roi_align"
     size: SizePair
+    """Pixels that each region is resampled to: rows, columns; one number stands for both."""
     sampling: Size = 2
     """Samples along each side of a result's pixel."""
 
@@ -59,6 +60,7 @@ class Nms(Layer):
     considered: Size
     """Boxes of an image with the best scores, of which some are kept."""
     kept: Size
+    """Boxes of an image in the result, if as many are considered."""
 
     def result(self, *shapes: Shape) -> Shape:
         boxes = shapes[0]

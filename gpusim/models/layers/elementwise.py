@@ -23,6 +23,7 @@ class Activation(Layer):
 
     elementwise = True
     op: Literal[_OF_ONE]  # type: ignore[valid-type]  # type checkers take literals alone
+    """Function of an element: a kernel of its own, unless fusion joins it to its neighbours."""
 
     def call(self, tape: Tape, value: Value) -> Value:
         return apply(tape, self.op, value)
@@ -33,6 +34,7 @@ class Combination(Layer):
 
     elementwise = True
     op: Literal[_OF_TWO]  # type: ignore[valid-type]  # as above
+    """Function of an element of each input: a kernel of its own, unless fusion joins it to its neighbours."""
 
     def result(self, *shapes: Shape) -> Shape:
         whole = broadcast(*shapes)
@@ -50,6 +52,7 @@ class Power(Layer):
     elementwise = True
     op: Literal["pow"] = "pow"
     exponent: Size
+    """Whole number from 1 on; the kernel multiplies every element one time less."""
 
     def call(self, tape: Tape, value: Value) -> Value:
         (value,) = tape.eligible("pow", [value])
@@ -62,6 +65,7 @@ class Dropout(Layer):
     elementwise = True
     op: Literal["dropout"] = "dropout"
     probability: float = 0.1
+    """Probability with which an element is zeroed [0 to 1]; the kernel takes as long with any."""
 
     def call(self, tape: Tape, value: Value) -> Value:
         return dropout(tape, value)

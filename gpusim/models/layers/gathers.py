@@ -22,6 +22,7 @@ class Concat(Layer):
 
     op: Literal["concat"] = "concat"
     dim: Index = 1
+    """Dimension along which the inputs are joined; negative ones count from the last."""
 
     def result(self, *shapes: Shape) -> Shape:
         first = shapes[0]
@@ -44,7 +45,9 @@ class Embedding(Layer):
 
     op: Literal["embedding"] = "embedding"
     entries: Size
+    """Rows of the table, such as the tokens of a vocabulary."""
     features: Size
+    """Elements of a row, and the last dimension of the result."""
 
     def result(self, *shapes: Shape) -> Shape:
         (shape,) = shapes
@@ -80,6 +83,7 @@ class Gather(Layer):
 
     op: Literal["gather"] = "gather"
     rows: Size
+    """Rows that are picked, which is what the result has."""
 
     def result(self, *shapes: Shape) -> Shape:
         return self.rows, shapes[0][-1]
@@ -142,6 +146,7 @@ class IndexSelect(Layer):
 
     op: Literal["index_select"] = "index_select"
     dim: Index = 0
+    """Dimension whose parts are picked; negative ones count from the last. What lies behind it is copied in one run."""
 
     def result(self, *shapes: Shape) -> Shape:
         return shapes[0]

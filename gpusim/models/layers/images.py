@@ -18,10 +18,13 @@ class Pool2d(Layer):
     """The largest or the mean of windows of images."""
 
     op: Literal["max_pool2d", "avg_pool2d"]
+    """What a window becomes: its largest element, whose place is kept for the gradient, or its mean."""
     kernel: SizePair
+    """Pixels of a window: rows, columns; one number stands for both."""
     stride: SizePair | None = None
     """None: windows do not overlap."""
     padding: OffsetPair = (0, 0)
+    """Pixels by which windows may hang over each edge: rows, columns; one number stands for both."""
     round_up: bool = False
     """A last window may hang over the edge."""
 
@@ -92,6 +95,7 @@ class Upsample(Layer):
 
     op: Literal["upsample"] = "upsample"
     factor: Size = 2
+    """How often a pixel is repeated, along rows and along columns."""
 
     def result(self, *shapes: Shape) -> Shape:
         (shape,) = shapes

@@ -52,7 +52,7 @@ class Layer(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     op: str
-    """Name of the layer in model files."""
+    """Kind of the layer, which decides what other keys it has."""
     elementwise: ClassVar[bool] = False
     """Whether it computes a part of its result from the same parts of its inputs."""
 

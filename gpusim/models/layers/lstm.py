@@ -20,7 +20,10 @@ class Lstm(Layer):
 
     op: Literal["lstm"] = "lstm"
     hidden: Size
+    """Features of the state of a cell, in each direction; each of its four gates has as many."""
     bidirectional: bool = False
+    """Runs a second time, from the last place to the first, with weights of its own; the result has twice as many
+    features."""
 
     @property
     def directions(self) -> int:

@@ -32,7 +32,10 @@ class Linear(Layer):
 
     op: Literal["linear"] = "linear"
     features: Size
+    """Last dimension of the result: n of the GEMM."""
     bias: bool = True
+    """A vector is added to each row: in the epilogue of the GEMM, or by another kernel in frameworks that do not fuse
+    it."""
     by_inputs: bool = False
     """Features of an input lie side by side in the weight, not the inputs of a feature: transformers' ``Conv1D``."""
 
@@ -94,6 +97,7 @@ class Matmul(Layer):
 
     op: Literal["matmul"] = "matmul"
     transposed: bool = False
+    """The second input is stored n x k, not k x n, and multiplied as it lies."""
 
     def result(self, *shapes: Shape) -> Shape:
         a, b = shapes

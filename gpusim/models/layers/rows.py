@@ -112,6 +112,7 @@ class Reduced(Layer):
 
     op: Literal["sum", "mean"]
     dims: list[Index]
+    """Dimensions that are added up; negative ones count from the last."""
 
     def result(self, *shapes: Shape) -> Shape:
         (shape,) = shapes

@@ -38,6 +38,7 @@ class TopK(Layer):
 
     op: Literal["topk"] = "topk"
     kept: Size
+    """Elements of a row in the result, at most as many as a row has."""
 
     def result(self, *shapes: Shape) -> Shape:
         (shape,) = shapes
@@ -76,7 +77,9 @@ class SmallCalls(Layer):
     """Calls on the boxes of a detector or the beams of a search, each a kernel of its own, which have no gradient."""
 
     op: Literal["box_arithmetic", "beam_arithmetic"]
+    """What the calls are listed as; their kernels are alike."""
     calls: Offset = 0
+    """Calls, each of a kernel that reads its input and writes as much."""
     waits: Offset = 0
     """Times that the host waits for a result, such as how many boxes are left."""
 

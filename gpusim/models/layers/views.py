@@ -18,6 +18,7 @@ class Reshape(Layer):
 
     op: Literal["reshape"] = "reshape"
     shape: list[Index]
+    """Shape of the result; -1 stands for what the other dimensions leave."""
 
     def result(self, *shapes: Shape) -> Shape:
         (shape,) = shapes
@@ -37,6 +38,7 @@ class Flatten(Layer):
 
     op: Literal["flatten"] = "flatten"
     start: Index = 1
+    """First of the dimensions that become one."""
 
     def result(self, *shapes: Shape) -> Shape:
         (shape,) = shapes
@@ -51,6 +53,7 @@ class Expand(Layer):
 
     op: Literal["expand"] = "expand"
     shape: list[Size]
+    """Shape of the result; the input has the same dimensions, or 1, or lacks the first ones."""
 
     def result(self, *shapes: Shape) -> Shape:
         (shape,) = shapes
@@ -71,7 +74,9 @@ class Permute(Layer):
 
     op: Literal["permute"] = "permute"
     dims: list[Index]
+    """Dimensions of the input in the order of the result; negative ones count from the last."""
     contiguous: bool = False
+    """A kernel copies the elements into their new order."""
 
     def result(self, *shapes: Shape) -> Shape:
         (shape,) = shapes
@@ -94,8 +99,11 @@ class Slice(Layer):
 
     op: Literal["slice"] = "slice"
     dim: Index = -1
+    """Dimension of which a part is taken; negative ones count from the last."""
     start: Offset = 0
+    """Place of the first element that is taken, from 0 on."""
     length: Size
+    """Elements that are taken."""
 
     def result(self, *shapes: Shape) -> Shape:
         (shape,) = shapes
