@@ -17,7 +17,7 @@ from gpusim.files.yamlfile import SpecError, YamlFile
 from gpusim.models.aten.file import CapturedModel, is_captured, load_captured
 from gpusim.models.definition import PARTS, Block, LayerEntry, ModelFile, Place, Published, VariantFile
 from gpusim.models.graph import Graph, Node
-from gpusim.models.layers.registry import parse_layer
+from gpusim.models.layers.registry import LAYERS, parse_layer
 from gpusim.models.layers.rows import CrossEntropy
 from gpusim.models.policy import MODES, PASSES
 from gpusim.models.shape import Shape, elements
@@ -242,7 +242,8 @@ class _Expansion:
         """A layer, or the layers of a block; the name of the result."""
         if "use" in entry:
             return self._block(entry, key_path, path, inputs, scope)
-        values = {key: value for key, value in entry.items() if key not in _OF_ENTRY}
+        own = LAYERS[entry["op"]].model_fields if entry.get("op") in LAYERS else {}
+        values = {key: value for key, value in entry.items() if key not in _OF_ENTRY or key in own}
         shapes = tuple(self._shapes[one] for one in inputs)
         try:
             layer = parse_layer(values, scope.sizes)

@@ -285,6 +285,7 @@ def test_frozen_layers_at_the_bottom_launch_neither_gradients_nor_updates() -> N
     tasks = tasks_of(graph_of("mask_rcnn", batch=1), Policy(), gpu(A100))
     frozen = [task for task in tasks if task.name.startswith(("stem", "stage1."))]
     assert {task.phase for task in frozen} == {"forward"}
+    assert not any(task.call.startswith("batch_norm") for task in tasks)  # all are frozen: fixed numbers, no statistics
     trained = {task.name.split(".")[0] for task in tasks if task.call == "conv2d_backward"}
     assert {"stage2", "stage3", "stage4"} <= trained
 
