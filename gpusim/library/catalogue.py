@@ -292,6 +292,12 @@ class ConvolutionAlgorithm(Entry):
 class Catalogue(Entry):
     """One file of ``arch_specs/kernels``."""
 
+    extends: str | None = Field(
+        default=None, description="catalogue beside this one, without .yaml, whose kernels this one has before its own"
+    )
+    renamed: dict[str, str] = Field(
+        default={}, description="texts in the names of the extended families, by what takes their place"
+    )
     families: tuple[Family, ...] = Field(
         default=(), description="kernels of matrix multiplications, and of convolutions as implicit ones"
     )
@@ -310,6 +316,25 @@ class Catalogue(Entry):
     attention_families: tuple[AttentionFamily, ...] = Field(
         default=(), description="kernels of fused attention; a framework launches the first that can run an operator"
     )
+
+    def after(self, base: Catalogue) -> Catalogue:
+        """This catalogue with the kernels of the one that it extends, which come first and have its names."""
+        families = tuple(family.model_copy(update={"name": self._renamed(family.name)}) for family in base.families)
+        return self.model_copy(
+            update={
+                "families": families + self.families,
+                "convolution_algorithms": base.convolution_algorithms + self.convolution_algorithms,
+                "convolution_transforms": self.convolution_transforms or base.convolution_transforms,
+                "split_k_reduction": self.split_k_reduction or base.split_k_reduction,
+                "vector_kernels": base.vector_kernels + self.vector_kernels,
+                "attention_families": base.attention_families + self.attention_families,
+            }
+        )
+
+    def _renamed(self, name: str) -> str:
+        for old, new in self.renamed.items():
+            name = name.replace(old, new)
+        return name
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,8 +242,8 @@ class _Expansion:
         """A layer, or the layers of a block; the name of the result."""
         if "use" in entry:
             return self._block(entry, key_path, path, inputs, scope)
-        own = LAYERS[entry["op"]].model_fields if entry.get("op") in LAYERS else {}
-        values = {key: value for key, value in entry.items() if key not in _OF_ENTRY or key in own}
+        attributes = LAYERS[entry["op"]].model_fields if entry.get("op") in LAYERS else {}
+        values = {key: value for key, value in entry.items() if key not in _OF_ENTRY or key in attributes}
         shapes = tuple(self._shapes[one] for one in inputs)
         try:
             layer = parse_layer(values, scope.sizes)

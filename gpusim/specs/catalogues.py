@@ -47,6 +47,11 @@ def catalogue_files(names: Iterable[str], folders: Sequence[Path], beside: Path)
     return tuple(found)
 
 
+def files_with_bases(paths: Iterable[Path]) -> list[tuple[Path, str]]:
+    """The files of catalogues, each with those that it extends, and the SHA-256 of each."""
+    return [(file.path, file.sha256) for path in paths for file in _chain(path)]
+
+
 def load_kernels(paths: Iterable[Path], cuda: CudaVersion | None = None) -> tuple[Kernel, ...]:
     """Kernels of catalogues for matrix multiplications, in the order of the files.
 
@@ -56,31 +61,31 @@ def load_kernels(paths: Iterable[Path], cuda: CudaVersion | None = None) -> tupl
     Raises:
         SpecError: a catalogue cannot be read or is malformed; one line with file and line.
     """
-    return _kernels_of_files(tuple((path, read_yaml(path).sha256) for path in paths), cuda)
+    return _kernels_of_files(_contents(paths), cuda)
 
 
 def load_older_kernels(paths: Iterable[Path]) -> tuple[Kernel, ...]:
     """Kernels of catalogues that the newest library no longer has; as :func:`load_kernels`."""
-    return _kernels_of_files(tuple((path, read_yaml(path).sha256) for path in paths), None, older=True)
+    return _kernels_of_files(_contents(paths), None, older=True)
 
 
 def load_convolution_kernels(paths: Iterable[Path], cuda: CudaVersion | None = None) -> tuple[Kernel, ...]:
     """As :func:`load_kernels`, of convolutions."""
-    return _kernels_of_files(tuple((path, read_yaml(path).sha256) for path in paths), cuda, convolving=True)
+    return _kernels_of_files(_contents(paths), cuda, convolving=True)
 
 
 def load_convolution_algorithms(
     paths: Iterable[Path], cuda: CudaVersion | None = None
 ) -> tuple[ConvolutionAlgorithm, ...]:
     """Ways to compute convolutions by other kernels than those made for them; as :func:`load_kernels`."""
-    catalogues = (_catalogue_of_file(path, read_yaml(path).sha256) for path in paths)
+    catalogues = (_catalogue_of_file(*content) for content in _contents(paths))
     found = (one for catalogue in catalogues for one in catalogue.convolution_algorithms)
     return tuple(one for one in found if cuda is None or one.since_cuda <= cuda)
 
 
 def load_convolution_transforms(paths: Iterable[Path], cuda: CudaVersion | None = None) -> ConvolutionTransforms | None:
     """Kernels around the GEMMs of convolutions, of the first catalogue that has them; as :func:`load_kernels`."""
-    catalogues = (_catalogue_of_file(path, read_yaml(path).sha256) for path in paths)
+    catalogues = (_catalogue_of_file(*content) for content in _contents(paths))
     found = next((one.convolution_transforms for one in catalogues if one.convolution_transforms), None)
     return found if found is None or cuda is None else found.as_of(cuda)
 
@@ -91,21 +96,25 @@ def load_vector_kernels(paths: Iterable[Path]) -> tuple[VectorKernel, ...]:
     Raises:
         SpecError: a catalogue cannot be read or is malformed; one line with file and line.
     """
-    catalogues = (_catalogue_of_file(path, read_yaml(path).sha256) for path in paths)
+    catalogues = (_catalogue_of_file(*content) for content in _contents(paths))
     return tuple(kernel for catalogue in catalogues for kernel in catalogue.vector_kernels)
 
 
 def load_attention_kernels(paths: Iterable[Path]) -> tuple[AttentionKernel, ...]:
     """Kernels of fused attention; as :func:`load_vector_kernels`."""
-    catalogues = (_catalogue_of_file(path, read_yaml(path).sha256) for path in paths)
+    catalogues = (_catalogue_of_file(*content) for content in _contents(paths))
     return tuple(kernel for catalogue in catalogues for kernel in attention_kernels_of(catalogue.attention_families))
 
 
 @lru_cache(maxsize=64)
 def _kernels_of_files(
-    files: tuple[tuple[Path, str], ...], cuda: CudaVersion | None, *, convolving: bool = False, older: bool = False
+    files: tuple[tuple[Path, tuple[str, ...]], ...],
+    cuda: CudaVersion | None,
+    *,
+    convolving: bool = False,
+    older: bool = False,
 ) -> tuple[Kernel, ...]:
-    catalogues = {path: _catalogue_of_file(path, sha256) for path, sha256 in files}
+    catalogues = {path: _catalogue_of_file(path, sha256s) for path, sha256s in files}
     reduction = next((one.split_k_reduction for one in catalogues.values() if one.split_k_reduction), None)
     for path, catalogue in catalogues.items():
         for index, family in enumerate(catalogue.families):
@@ -117,10 +126,40 @@ def _kernels_of_files(
     return kernels_of(chosen, reduction)
 
 
+def _contents(paths: Iterable[Path]) -> tuple[tuple[Path, tuple[str, ...]], ...]:
+    """Catalogues, each with the SHA-256 of its file and of those that it extends."""
+    return tuple((path, tuple(file.sha256 for file in _chain(path))) for path in paths)
+
+
+def _chain(path: Path) -> list[YamlFile]:
+    """The file of a catalogue and those that it extends, nearest first.
+
+    Raises:
+        SpecError: a file cannot be read, or is not there, or extends itself.
+    """
+    chain = [read_yaml(path)]
+    while isinstance(chain[-1].data, dict) and isinstance(base := chain[-1].data.get("extends"), str):
+        file = chain[-1]
+        below = file.path.parent / f"{base}.yaml"
+        if not below.is_file():
+            raise file.error("extends", f"no catalogue {shown(base)} beside this one; correct it")
+        if any(below == one.path for one in chain):
+            raise file.error("extends", "the catalogue extends itself; remove one 'extends'")
+        chain.append(read_yaml(below))
+    return chain
+
+
 @lru_cache(maxsize=64)
-def _catalogue_of_file(path: Path, sha256: str) -> Catalogue:
-    del sha256  # only keys the cache
-    file = read_yaml(path)
+def _catalogue_of_file(path: Path, sha256s: tuple[str, ...]) -> Catalogue:
+    del sha256s  # only keys the cache
+    *nearer, last = _chain(path)
+    catalogue = _validated(last)
+    for file in reversed(nearer):
+        catalogue = _validated(file).after(catalogue)
+    return catalogue
+
+
+def _validated(file: YamlFile) -> Catalogue:
     try:
         return Catalogue.model_validate(file.data)
     except ValidationError as error:

@@ -25,6 +25,7 @@ from gpusim.host.host import Host
 from gpusim.library.library import Library, LibraryRecord
 from gpusim.specs.catalogues import (
     catalogue_files,
+    files_with_bases,
     load_attention_kernels,
     load_convolution_algorithms,
     load_convolution_kernels,
@@ -105,7 +106,7 @@ def load_spec(
     _warn_of_unlike_boards(system, gpu.files[0].path, folders)
     provenance = {**gpu.provenance(), **library.provenance("library"), **host.provenance("host")}
     decided_by = [(file.path, file.sha256) for one in (gpu, library, host) for file in one.files]
-    decided_by += [(path, read_yaml(path).sha256) for path in catalogues]
+    decided_by += files_with_bases(catalogues)
     decided_by += [(tested, hashlib.sha256(read_bytes(tested)).hexdigest())] if tested else []
     return Spec(
         system,

@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from gpusim.errors import excerpt, shown
-from gpusim.files.yamlfile import SpecError, join, read_yaml
+from gpusim.files.yamlfile import SpecError, join
 from gpusim.hardware.gpu import Gpu
 from gpusim.host.host import Host
 from gpusim.library.library import LibraryRecord
 from gpusim.specs.catalogues import (
     catalogue_files,
+    files_with_bases,
     load_attention_kernels,
     load_convolution_algorithms,
     load_convolution_kernels,
@@ -93,7 +94,7 @@ def with_overrides(spec: Spec, overrides: Mapping[str, object], *, retuned: bool
             attention_kernels=load_attention_kernels(catalogues),
             older_kernels=load_older_kernels(catalogues) if library.last_cuda is None else (),
         )
-        decided_by = (*decided_by, *((path, read_yaml(path).sha256) for path in catalogues))
+        decided_by = (*decided_by, *files_with_bases(catalogues))
     return replace(
         spec,
         system=System(
