@@ -37,6 +37,7 @@ UNFITTED := deepbench_conv neusight_conv_fp32 neusight_memory_bound_fp32 neusigh
 # Rows per table, GPU and data type, if not 30: more where there are few tables, or where 30 do not tell values apart.
 ROWS_OF_volta := 250
 ROWS_OF_hopper := 80
+ROWS_OF_ada := 100
 ROWS_OF_ampere_ga10x := 200
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 

@@ -49,6 +49,8 @@ COLUMNS = (*REQUIRED[:7], *OPTIONAL[:2], *REQUIRED[7:], *OPTIONAL[2:])
 OF_RESULTS = {"arch": "gpu", "accumulate": "acc_dtype", "output_dtype": "out_dtype"}
 """Columns by their names in results: a table that gpusim predicted is a table of runs."""
 
+MOST_OF_CALL = 9.0
+"""Elements of input and result to one of the weights from which on they are taken for all of the operands."""
 LOAD_OF_METHOD = {"graph": "burst", "layer": "burst", "do_bench": FLUSHED}
 """Load of rows whose source is not known to repeat otherwise, by timing method; ``sustained`` of all others."""
 
@@ -122,18 +124,23 @@ class MeasuredRow:
         return self.stated_load or source_of(self.source).load or by_method
 
     def l2_of(self, usable_bytes: float) -> str:
-        """The state of L2 in the run: cold after a flush, warm where L2 holds all that a source rotates, or as stated.
+        """The state of L2 in the run: cold after a flush, or as stated.
+
+        Warm where L2 holds all that a source rotates, and where what it found in L2 is nearly all of the operands.
 
         Args:
             usable_bytes: what L2 holds of the operands of several launches.
         """
         if self.method == "do_bench":
             return "cold"
-        linears = source_of(self.source).rotated_linears
-        if not linears or self.op != "linear" or self.k is None:
+        known = source_of(self.source)
+        if self.op != "linear" or self.k is None:
             return self.l2
-        elements = linears * self.n * self.k + self.m * self.k + self.m * self.n
-        return "warm" if elements * self.dtype.format.bits / 8 <= usable_bytes else self.l2
+        weights, others = self.n * self.k, self.m * self.k + self.m * self.n
+        if known.input_in_l2 and others >= MOST_OF_CALL * weights:
+            return "warm"
+        rotated = (known.rotated_linears * weights + others) * self.dtype.format.bits / 8
+        return "warm" if known.rotated_linears and rotated <= usable_bytes else self.l2
 
     @property
     def torch(self) -> str:

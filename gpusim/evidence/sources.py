@@ -62,6 +62,8 @@ class Source:
     rotated_linears: int = 0
     """Equal linear layers, each with weights of its own, that are multiplied with one input in turn. Where L2 holds the
     weights of all, with the input and a result, nothing is cold, though the table says so."""
+    input_in_l2: bool = False
+    """Whether the call before each has read or written its input, so that of the operands the weights alone are cold."""
 
 
 UNKNOWN = Source("")
@@ -83,7 +85,9 @@ PROGRAMS = (
     # collector/vllm/collect_gemm.py: weights of vLLM layers that nobody has written, which are fresh device
     # memory on an A100; on boards with FP8 the process has drawn random ones there before (``fp8_block``).
     # ``outside_loop_count``.
-    Source("aiconfigurator-vllm", operands="zeros", board="a100", rotated_linears=6),
+    Source("aiconfigurator-vllm", operands="zeros", board="a100", rotated_linears=6, input_in_l2=True),
+    # TensorRT-LLM's smooth-quantised layer: a kernel writes the activations as INT8 before the product reads them.
+    Source("aiconfigurator-trtllm", input_in_l2=True),
     # tools/profiler/src/options.cu: whole numbers from -3 or -4 to 3 or 4, which switch about as little as
     # zeros: 16384^3 in FP16 takes an A100 29.1 ms, as it does with identity matrices (NVIDIA/cutlass issue
     # 408).
