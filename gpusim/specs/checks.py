@@ -146,9 +146,20 @@ def wrong_peaks(gpu: Gpu, depth: Callable[[str], int]) -> Iterator[Finding]:
             )
 
 
-def implausible(gpu: Gpu) -> Iterator[Finding]:
-    """Values that contradict nothing, and that no product has."""
-    dram = gpu.dram
+def implausible(gpu: Gpu, depth: Callable[[str], int]) -> Iterator[Finding]:
+    """Values that contradict nothing, and that no product has.
+
+    Args:
+        depth: how many files lie between a spec and the one that states a key path.
+    """
+    dram, clock = gpu.dram, gpu.clock
+    # A vendor may state a boost clock that its board does not reach; the highest clock of another board says nothing.
+    if clock.boost_mhz > clock.max_mhz and depth("clock.boost_mhz") < depth("clock.max_mhz"):
+        yield Finding(
+            "clock.boost_mhz",
+            f"{clock.boost_mhz:g} exceeds the max_mhz {clock.max_mhz:g} of the board that this one extends, above which"
+            " it does not run; state clock.max_mhz as well",
+        )
     known = {name.lower(): limits for name, limits in DRAM_GBIT_PER_S_AND_PINS.items()}
     if dram.technology.lower() in known:
         gbit_per_s, pins = known[dram.technology.lower()]
@@ -160,7 +171,7 @@ def implausible(gpu: Gpu) -> Iterator[Finding]:
                 f" {gbit_per_s:g} Gbit/s; check the value and its unit",
                 ("dram.technology",),
             )
-    l2_gb_per_s = gpu.l2.bandwidth_bytes_per_cycle * gpu.clock.max_mhz / 1000
+    l2_gb_per_s = gpu.l2.bandwidth_bytes_per_cycle * clock.max_mhz / 1000
     if NO_LIMIT > dram.peak_bandwidth_gb_per_s > l2_gb_per_s:
         yield Finding(
             "l2.bandwidth_bytes_per_cycle",

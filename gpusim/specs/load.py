@@ -39,7 +39,7 @@ from gpusim.specs.document import Document, document_of
 from gpusim.specs.folders import first_file, named_file, search_folders
 from gpusim.specs.inheritance import chain
 from gpusim.specs.likeness import unlike
-from gpusim.specs.records import Provenance, Stated, at_value, stated
+from gpusim.specs.records import Provenance, Stated, at_value, depth_of, stated
 from gpusim.specs.registry import UnknownGpuError, spec_path
 from gpusim.system import System
 
@@ -174,7 +174,9 @@ def digest(decided_by: Iterable[tuple[Path, str]], overrides: Mapping[str, objec
 def implausibilities(spec: Spec) -> tuple[str, ...]:
     """What no product has, each one line with file, line, key and remedy: a question for ``archs check``."""
     files = [read_yaml(path) for path in spec.files]
-    return tuple(at_value(files, finding) for finding in implausible(spec.gpu))
+    return tuple(
+        at_value(files, finding) for finding in implausible(spec.gpu, lambda key_path: depth_of(files, key_path))
+    )
 
 
 def _contradictions(gpu: Gpu, depth: Callable[[str], int]) -> Iterator[Finding]:

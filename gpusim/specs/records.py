@@ -107,7 +107,7 @@ def _record_of(documents: Sequence[Document], record: type[R], check: Check[R] |
         problems += [_missing(files, place, record) for place in places if place[0] not in refused]
         raise SpecError(*problems) from None
     if check and not problems:
-        problems = [at_value(files, one) for one in check(found, lambda key_path: _depth(files, key_path))]
+        problems = [at_value(files, one) for one in check(found, lambda key_path: depth_of(files, key_path))]
     if problems:
         raise SpecError(*problems)
     return found
@@ -115,7 +115,7 @@ def _record_of(documents: Sequence[Document], record: type[R], check: Check[R] |
 
 def at_value(files: Sequence[YamlFile], finding: Finding) -> str:
     """A problem at the value that counts: of those that it is about, the one that the nearest file states."""
-    key_path = min((finding.key_path, *finding.beside), key=lambda one: _depth(files, one))
+    key_path = min((finding.key_path, *finding.beside), key=lambda one: depth_of(files, one))
     subject = "" if key_path == finding.key_path else f"{finding.key_path}: "
     place = key_path
     while place:
@@ -127,7 +127,7 @@ def at_value(files: Sequence[YamlFile], finding: Finding) -> str:
     return str(files[0].error(key_path, subject + finding.problem))
 
 
-def _depth(files: Sequence[YamlFile], key_path: str) -> int:
+def depth_of(files: Sequence[YamlFile], key_path: str) -> int:
     """How many files lie between the first one and the one that states a key path; all of them where none does."""
     return next((place for place, file in enumerate(files) if key_path in file.lines), len(files))
 

@@ -608,6 +608,15 @@ def test_a_bandwidth_that_no_memory_of_its_kind_has_is_implausible(
     assert not found or re.match(re.escape(f"{path}:6: ") + expected, found[0])
 
 
+def test_a_boost_clock_above_the_highest_of_the_board_that_is_extended_is_implausible(board: Writer) -> None:
+    head = "name: Mine\nextends: a40\n"
+    boost, highest = f"clock:\n  boost_mhz: {leaf(2490.0)}\n", f"  max_mhz: {leaf(2490.0)}\n"
+    path = board(boost, head=head)
+    (found,) = implausibilities(load_spec(path))
+    assert re.match(re.escape(f"{path}:4: clock.boost_mhz: 2490 exceeds the max_mhz 1740 of the board"), found)
+    assert not implausibilities(load_spec(board(boost + highest, head=head)))
+
+
 def test_shipped_boards_are_plausible() -> None:
     assert not [found for entry in list_archs() for found in implausibilities(load_spec(entry.path))]
 
