@@ -15,7 +15,7 @@ from gpusim.pages.provenance import provenance
 from gpusim.pages.reasons import roofline, waterfall_sections
 from gpusim.pages.treemap import Rectangle, squarified
 from gpusim.report.formatting import gpu_text, time_text
-from gpusim.report.model_tables import step_of_each_title, step_title
+from gpusim.report.model_tables import NO_LAYER, step_of_each_title, step_title
 from gpusim.specs import Spec
 from gpusim.step.model import ModelResult
 from gpusim.step.results import OperatorShare, TimedTask
@@ -31,8 +31,6 @@ MOST_TILES = 150
 """Operators of a treemap; the others are one tile."""
 MOST_POINTS = 60
 """Operators of a roofline, those that take most time."""
-NO_LAYER = "(no layer)"
-"""Calls of a captured model outside of its modules."""
 MOST_SAMPLES = 1500
 """Points of memory over the step."""
 STEP_ASSUMPTIONS = (

@@ -12,6 +12,8 @@ from gpusim.units import GIB
 
 MOST_OPERATORS = 20
 """Shown of a model; JSON has all."""
+NO_LAYER = "(no layer)"
+"""Calls of a captured model outside of its modules."""
 
 
 def model_tables(results: Sequence[ModelResult]) -> list[TextTable]:
@@ -34,7 +36,7 @@ def model_table(result: ModelResult) -> TextTable:
         *([("host-bound", _host_bound(result))] if step.is_host_bound else []),
         *([("communication", _communication(result))] if result.gpus > 1 else []),
         ("phases", _phases(result)),
-        ("layers", _times(step.times_by(lambda one: one.task.name.split(".")[0]), step.step_us)),
+        ("layers", _times(step.times_by(lambda one: one.task.name.split(".")[0] or NO_LAYER), step.step_us)),
         ("memory", f"{result.memory_gib:.2f} GiB" + ("" if result.fits else ", more than the GPU has")),
         *([("fusion", _fusion(result))] if result.fusion_saves_bytes else []),
         *([("simulated as copies", _unmodelled(result))] if result.unmodelled else []),
@@ -100,7 +102,7 @@ def operators_table(result: ModelResult) -> TextTable:
     operators = result.step.operators()
     rows = tuple(
         (
-            one.name,
+            one.name or NO_LAYER,
             one.op,
             one.shape,
             f"{one.count:.0f}",
@@ -125,6 +127,7 @@ def comparison_table(results: Sequence[ModelResult]) -> TextTable:
             one.policy.precision,
             str(one.graph.sizes["batch"]),
             time_text(one.step.step_us),
+            f"{time_text(one.step_us_p10)} to {time_text(one.step_us_p90)}",
             f"{one.throughput:.4g}",
             f"{one.throughput / first.throughput:.2f}",
             f"{one.step.tflops:.1f}",
@@ -135,7 +138,7 @@ def comparison_table(results: Sequence[ModelResult]) -> TextTable:
         )
         for one in results
     )
-    headings = ("GPU", "precision", ">batch", ">step", f">{first.unit}", ">speedup", ">TFLOP/s")
+    headings = ("GPU", "precision", ">batch", ">step", "8 in 10 runs", f">{first.unit}", ">speedup", ">TFLOP/s")
     more = (">Tensor active %", ">idle %", ">as a CUDA graph", ">memory GiB")
     return TextTable(_title(first, _of_each(first)), (*headings, *more), rows)
 

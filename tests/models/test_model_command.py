@@ -121,12 +121,15 @@ def test_several_gpus_and_precisions_are_compared(capsys: pytest.CaptureFixture[
         "v100-sxm2-16gb",
     )
     status, out, _ = command(capsys, *asked, "--precision", "fp32", "--precision", "amp-fp16")
-    lines = out.splitlines()
+    heading, *rows = [re.split(r" {2,}", line) for line in out.splitlines()[1:]]
     assert status == 0
-    assert [line.split()[:2] for line in lines[2:]] == [
+    assert [row[:2] for row in rows] == [
         ["T4", "fp32"], ["V100-SXM2-16GB", "fp32"], ["T4", "amp-fp16"], ["V100-SXM2-16GB", "amp-fp16"]
     ]  # fmt: skip
-    assert float(lines[-1].split(" ms")[1].split()[1]) > 1  # faster than the first
+    last = dict(zip(heading, rows[-1], strict=True))
+    low, high = (float(end.removesuffix(" ms")) for end in last["8 in 10 runs"].split(" to "))
+    assert low < float(last["step"].removesuffix(" ms")) < high
+    assert float(last["speedup"]) > 1
 
 
 def test_set_replaces_values_of_every_gpu(capsys: pytest.CaptureFixture[str]) -> None:
