@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import RunGpusim
 
 from gpusim.errors import InputError
 from gpusim.files.yamlfile import SpecError
@@ -139,6 +141,15 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path, changes: dict[str
 def test_a_captured_model_is_none_of_layers(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="a captured model, whose layers are not written as data"):
         _ = load_model(str(written(tmp_path)))
+
+
+def test_calls_outside_of_modules_have_a_name_in_the_tables(tmp_path: Path, command: RunGpusim) -> None:
+    outside = [["mm.default", "", [X, WEIGHT], [Y], {}, [1]]]
+    path = written(tmp_path, traces=[TRACE | {"calls": outside}])
+    done = command("model", path, "--arch", "t4", "--mode", "inference", "--jobs", "1")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^layers  +\(no layer\) \d+ %$", done.stdout, re.MULTILINE)
+    assert re.search(r"^\(no layer\) +\w+ +128x32x64", done.stdout, re.MULTILINE)
 
 
 def test_multiply_adds_are_those_of_products_and_convolutions() -> None:
