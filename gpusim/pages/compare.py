@@ -54,10 +54,12 @@ def compare_page(
         *provenance(specs, command, _ASSUMPTIONS),
     ]
     boards = len({one.gpu for each in workloads for one in each.ran})
-    lead = f"How long {' and '.join(names)} takes on {boards} GPUs, what limits it there, and what it costs. "
-    return Page(
-        f"{boards} GPUs compared", lead + "Every time is predicted, with the interval of eight in ten runs.", sections
+    lead = (
+        f"How long {' and '.join(names)} takes on {boards} GPUs, what limits it there, and what it costs.",
+        "Every time is predicted, with the interval of eight in ten runs.",
+        *(f"{spec.unlike}." for spec in specs if spec.unlike),
     )
+    return Page(f"{boards} GPUs compared", " ".join(lead), sections)
 
 
 _ASSUMPTIONS = ("energy and power are of the board at the predicted clock, without its host",)
@@ -102,7 +104,6 @@ def _table(rows: Sequence[Mapping[str, Any]], price: Kind) -> Table:
     hourly = price == "per_hour"
     columns = [
         Column("gpu", "GPU"),
-        Column("workload", "workload"),
         Column("time_us", "time", "µs"),
         Column("interval", "8 in 10 runs", "µs", meaning="Eight in ten measured runs take this long"),
         Column("speedup", "speedup", "×", 3),
@@ -125,7 +126,13 @@ def _table(rows: Sequence[Mapping[str, Any]], price: Kind) -> Table:
     ]
     kind = "by the hour" if hourly else "of a board"
     caption = f"The fastest first. Prices {kind} can be edited: what follows from them is computed again."
+    columns.insert(1 if _are_several(rows) else len(columns), Column("workload", "workload"))
     return Table(columns, list(rows), caption, name="prices")
+
+
+def _are_several(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the rows are of more than one workload."""
+    return len({row["workload"] for row in rows}) > 1
 
 
 def _refused(workloads: Sequence[ComparedWorkload]) -> list[Block]:
@@ -208,11 +215,11 @@ def _fronts(rows: Sequence[Mapping[str, Any]], other: str) -> list[dict[str, Any
 
 
 def _front_chart(rows: Sequence[Mapping[str, Any]], x: tuple[str, str]) -> charts.Spec:
-    """Time against another value, with the names of those on the front."""
+    """Time against another value, with the names of those on the front, for which each side has half a name's width."""
     name, title = x
     place = {
-        "x": charts.field(name, title, scale={"zero": False, "nice": True}),
-        "y": charts.field("time_us", "time [µs]", scale={"type": "log", "nice": True}),
+        "x": charts.field(name, title, scale={"zero": False, "nice": False, "padding": 55}),
+        "y": charts.field("time_us", "time [µs]", scale={"type": "log", "nice": False, "padding": 25}),
     }
     front = {
         "field": "front",
@@ -230,13 +237,13 @@ def _front_chart(rows: Sequence[Mapping[str, Any]], x: tuple[str, str]) -> chart
         "encoding": {
             **place,
             "color": front,
-            "shape": {"field": "workload", "type": "nominal", "title": "workload"},
+            **({"shape": {"field": "workload", "type": "nominal", "title": "workload"}} if _are_several(rows) else {}),
             "tooltip": tooltip,
         },
     }
     names = {
         "transform": [{"filter": "datum.front"}],
-        "mark": {"type": "text", "align": "left", "dx": 7, "dy": -5, "style": "ink"},
+        "mark": {"type": "text", "align": "center", "dy": -12, "style": "ink"},
         "encoding": {**place, "text": {"field": "gpu"}},
     }
     return charts.spec_of(rows, height=340, layer=[points, names])

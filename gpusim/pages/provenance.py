@@ -48,6 +48,7 @@ def provenance(
         *inputs,
         *((f"hash of {spec.gpu.name}", spec.sha256[:HASH_DIGITS]) for spec in specs),
         *((f"overrides of {spec.gpu.name}", _overrides(spec)) for spec in specs if spec.system.overrides),
+        *(("beyond what was measured", spec.unlike) for spec in specs if spec.unlike),
         *(("assumption", text) for text in assumptions),
     ]
     again = Code(shlex.join(["gpusim", *command]), caption)

@@ -67,6 +67,8 @@ class Spec:
     """Files with the SHA-256 of their content: those of GPU, library and host, and the kernel catalogues, as found."""
     sha256: str
     """SHA-256 of everything that decides a prediction: those files and the overrides."""
+    unlike: str = ""
+    """How a board of the user's is unlike those that its values were fitted to, in a sentence; else empty."""
 
     @property
     def gpu(self) -> Gpu:
@@ -103,7 +105,8 @@ def load_spec(
     )
     confidence = _confidence_in(tested) if tested else None
     system = System(gpu.record, _library(library, catalogues), host.record, confidence)
-    _warn_of_unlike_boards(system, gpu.files[0].path, folders)
+    if difference := _unlike_measured(system, gpu.files[0].path, folders):
+        _LOG.warning("%s", difference)
     provenance = {**gpu.provenance(), **library.provenance("library"), **host.provenance("host")}
     decided_by = [(file.path, file.sha256) for one in (gpu, library, host) for file in one.files]
     decided_by += files_with_bases(catalogues)
@@ -116,23 +119,23 @@ def load_spec(
         tuple(file.path for file in gpu.files),
         tuple(decided_by),
         digest(decided_by, {"cuda": version} if version else {}),
+        difference,
     )
 
 
-def _warn_of_unlike_boards(system: System, path: Path, folders: Sequence[Path]) -> None:
-    """Log how a board of the user's is unlike those that its values were fitted to."""
+def _unlike_measured(system: System, path: Path, folders: Sequence[Path]) -> str:
+    """How a board of the user's is unlike those that its values were fitted to; empty where it is like them."""
     shipped = folders[-1]
     if system.confidence is None or path.parent.resolve() == shipped.resolve():
-        return
+        return ""
     names = dict.fromkeys(one.board for one in system.confidence.measured)
     if system.gpu.name in names:
-        return
+        return ""
     measured = []
     for name in names:
         with suppress(UnknownGpuError):  # a calibration of the user's own measured boards of the user's
             measured.append(stated(Gpu, spec_path(name, [shipped]), [shipped]).record)
-    if measured and (difference := unlike(system.gpu, measured)):
-        _LOG.warning("%s", difference)
+    return unlike(system.gpu, measured) if measured else ""
 
 
 @dataclass(frozen=True, slots=True)

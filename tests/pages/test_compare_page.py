@@ -51,6 +51,23 @@ def test_an_edited_price_changes_what_is_best_for_the_money(page: Path, open_pag
     assert per_dollar[0] / per_dollar[1] == pytest.approx(100, rel=1e-2)
 
 
+def test_a_board_beyond_the_measured_ones_is_named_above_the_table_of_one_workload(
+    tmp_path: Path, open_page: Open
+) -> None:
+    spec, prices = tmp_path / "wide.yaml", tmp_path / "prices.csv"
+    count = '{value: 168, kind: assumed, source: "what if: twice the SMs"}'
+    _ = spec.write_text(f"name: Wide\nextends: a40\nsm:\n  count: {count}\n", "utf-8")
+    _ = prices.write_text("gpu,to_buy\nwide,9000\na40,5000\n", "utf-8")
+    asked = ("gemm:1024x1024x1024:fp16", "--archs", "a40,wide", "--arch-path", tmp_path, "--prices", prices)
+    opened = open_page(page_of("compare", *asked, out=tmp_path / "page.html"))
+    assert "Wide is unlike the measured boards of its architecture" in opened.page.locator("header").inner_text()
+    bought_for_the_money = FOR_THE_MONEY - 3  # no workload, and neither a run nor a dollar of hours
+    assert max(float(row[bought_for_the_money]) for row in opened.rows(TABLE)) == 1
+    opened.page.get_by_label("price of Wide").fill("1")
+    assert {row[GPU]: float(row[bought_for_the_money]) for row in opened.rows(TABLE)}["Wide"] == 1
+    opened.check()
+
+
 def test_the_page_holds_on_every_screen_and_on_paper(page: Path, open_page: Open) -> None:
     check_on_every_screen(page, open_page)
 
