@@ -153,6 +153,13 @@ def test_what_the_runs_say_nothing_about_is_left_alone(report: CalibrationReport
     assert "staging_fma_slots" not in "".join(spec_texts(report, Path("mine.yaml"), "2026-01-01").values())
 
 
+def test_a_fit_that_moves_nothing_is_said(report: CalibrationReport) -> None:
+    assert not any("no physical value moved" in text for text in report.warnings)
+    unmoved = tuple(replace(one, reason="not identifiable from this data") for one in report.calibration.fitted)
+    still = replace(report, calibration=replace(report.calibration, fitted=unmoved))
+    assert any(text.startswith("no physical value moved") for text in still.warnings)
+
+
 def test_a_table_that_a_fit_makes_worse_is_named(report: CalibrationReport) -> None:
     assert not any("before this fit" in text for text in report.warnings)
     outcome = replace(report.calibration, replaced=report.calibration.after / 2)

@@ -73,13 +73,13 @@ class CalibrationReport:
 
     @property
     def warnings(self) -> list[str]:
-        """Findings to check: values at a limit of their range, larger errors of tables, a fit that is not kept."""
+        """Findings to check: values at a limit of their range, larger errors of tables, a fit that moves nothing."""
         at_limit = [
             f"{one.parameter.key_path} ended at its limit {one.value:g}; the spec had {one.parameter.origin}"
             for one in self.calibration.fitted
             if one.at_limit and not one.driven_to_limit
         ]
-        return [*at_limit, *self._large_error(), *self._worse_tables(), *self._not_kept()]
+        return [*at_limit, *self._large_error(), *self._worse_tables(), *self._not_kept(), *self._unmoved()]
 
     def _large_error(self) -> Iterator[str]:
         """Line that says that rows which the fit had left out are predicted badly, if they are."""
@@ -88,6 +88,15 @@ class CalibrationReport:
             yield (
                 f"mean error {held_out_pct:.0f} % on rows that the fit left out: check the columns order, layout, "
                 "load, l2 and method of the tables before you use this spec"
+            )
+
+    def _unmoved(self) -> Iterator[str]:
+        """Line that says that every value is what it was, if no other line says why."""
+        outcome = self.calibration
+        if outcome.discarded is None and not any(one.settled for one in outcome.fitted):
+            yield (
+                "no physical value moved: the runs agree with the spec, or are too few or too alike to identify one; "
+                "add sizes, data types and states of L2"
             )
 
     def _not_kept(self) -> Iterator[str]:
