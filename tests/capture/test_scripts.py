@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
 from captures import captured, names, needs_cuda_build, trace_of, write_script
-from conftest import RunGpusim, refused
+from conftest import REPOSITORY, RunGpusim, refused
 
 from gpusim.models.policy import Policy
 
@@ -28,6 +29,18 @@ class Model(torch.nn.Module):
 def model(): return Model()
 def inputs(batch): return {inputs}
 """
+
+
+def test_the_script_of_the_tutorial_is_captured_and_predicted(command: RunGpusim, tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs" / "tutorials" / "ml_engineer.md").read_text(encoding="utf-8")
+    (script,) = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
+    _ = (tmp_path / "my_network.py").write_text(script, encoding="utf-8")
+    assert command("capture", "my_network.py", "-o", "my_network.yaml").returncode == 0
+    done = command("model", "my_network.yaml", "--arch", "t4", "--batch", "64", "--precision", "amp-fp16")
+    assert done.returncode == 0, done.stderr
+    (layers,) = re.findall(r"^layers +(.*)$", done.stdout, re.MULTILINE)
+    assert all(f"{name} " in layers for name in ("stem", "attention", "(no layer)"))
+    assert " img/s" in done.stdout
 
 
 # Constructors and types ---------------------------------------------------------------------------
