@@ -181,6 +181,12 @@ class L2(Record):
         le=100,
         description="Main-loop steps that most of the CTAs that read an operand panel together are within.",
     )
+    drift_fraction: float = Field(
+        ge=0,
+        le=1,
+        description="Fraction of the steps of a main loop by which these CTAs drift apart where that is more than "
+        "drift_steps; lag_steps grows in proportion [0 to 1].",
+    )
     fetch_bytes: int = Field(ge=1, le=4_096, description="Aligned unit that an L2 miss reads from DRAM [B].")
     partitions: int = Field(
         ge=1, le=64, description="L2 partitions; a hit in another partition than the SM's has the far latency."

@@ -181,7 +181,7 @@ def residency_of_all_sms(gpu: Gpu, footprint_bytes: float) -> Residency:
     return Residency(held - far, far, (1.0 - held) * (1.0 - elsewhere), (1.0 - held) * elsewhere)
 
 
-def fetches(readers: Array, outlives_a_step: Array, lag_steps: float) -> Array:
+def fetches(readers: Array, outlives_a_step: Array, lag_steps: Array | float) -> Array:
     """How often a line comes from DRAM that several CTAs read.
 
     Args:
@@ -245,7 +245,7 @@ def traffic(
     usable_fraction: float,
     warm: bool,
     outlives_a_step: Array,
-    lag_steps: float,
+    lag_steps: Array,
 ) -> Columns[Traffic]:
     """Bytes between L2, DRAM and the CTAs of tiled GEMMs.
 

@@ -25,7 +25,13 @@ def usable_l2_bytes(gpu: Gpu) -> float:
 
 
 def outlives_a_step(
-    gpu: Gpu, operands: Operands, rows: Array, tile_k: Array, readers: Array, resident_ctas: Array
+    gpu: Gpu,
+    operands: Operands,
+    rows: Array,
+    tile_k: Array,
+    readers: Array,
+    resident_ctas: Array,
+    drift_steps: Array,
 ) -> Array:
     """Chance that a line which a step read a piece of is still in L2 when the next step wants the rest.
 
@@ -37,10 +43,11 @@ def outlives_a_step(
     Args:
         rows: of a CTA's tile in either operand.
         readers: CTAs that read the same panel of either.
+        drift_steps: steps between the first and the last of these.
     """
     together = np.minimum(operands.rows_together, rows)
     in_lines, wanted = operands.touched_bytes(rows, tile_k, LINE_BYTES, 1)
-    (drifting,) = operands.touched_bytes(rows, tile_k * (1.0 + gpu.l2.drift_steps), LINE_BYTES)
+    (drifting,) = operands.touched_bytes(rows, tile_k * (1.0 + drift_steps), LINE_BYTES)
     alone, of_all = in_lines / together, drifting / together
     of_a_cta = np.minimum(alone, of_all / readers)
     wanted_fraction = np.minimum(wanted / together, alone) / alone

@@ -355,7 +355,9 @@ def _traffic(
     wave = wave_panels(counts, wave_tiles, swizzle_width)
     resident_ctas = np.minimum(tiles.ctas, concurrent_ctas)
     readers = across_first(wave)[::-1]
-    outlives = outlives_a_step(gpu, operands, tiles.rows, kernels.tile_k, readers, resident_ctas)
+    further = np.maximum(1.0, gpu.l2.drift_fraction * tiles.steps / max(1.0, gpu.l2.drift_steps))
+    drift_steps, lag_steps = gpu.l2.drift_steps * further, gpu.l2.lag_steps * further
+    outlives = outlives_a_step(gpu, operands, tiles.rows, kernels.tile_k, readers, resident_ctas, drift_steps)
     # DRAM has opened other pages by the time that the next step requests its slice of a row, but L2 is filled by units.
     ring_k, unit_k = (
         kernels.tile_k * np.maximum(1, step.prefetch_distance),
@@ -375,7 +377,7 @@ def _traffic(
         usable_fraction=gpu.l2.usable_fraction,
         warm=warm,
         outlives_a_step=outlives,
-        lag_steps=gpu.l2.lag_steps,
+        lag_steps=lag_steps,
     )
     if problems.additions:
         # What has left L2 since it was cleared is read before it is added to.
