@@ -8,6 +8,8 @@ from collections.abc import Iterable
 
 MOST_REPEATED = 200
 """Characters of one piece of input that an error message quotes."""
+MOST_LISTED = 40
+"""Known keys that an error message lists; of more it lists the first ones and counts the others."""
 OF_GPUSIM = "(a defect of gpusim)"
 _CUT = "..."
 _LONG = re.compile(rf"'[^']{{{MOST_REPEATED - 1},}}'|\"[^\"]{{{MOST_REPEATED - 1},}}\"|\S{{{MOST_REPEATED + 1},}}")
@@ -45,9 +47,13 @@ def excerpt(text: str) -> str:
 
 
 def did_you_mean(key: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown key: the nearest known one, or all."""
-    close = difflib.get_close_matches(key[:100], list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(known))}"
+    """The end of a message about an unknown key: the nearest known one, or what is known."""
+    keys = sorted(known)
+    close = difflib.get_close_matches(key[:100], keys, n=1, cutoff=0.5)
+    if close:
+        return f"; did you mean {close[0]}?"
+    others = f" and {len(keys) - MOST_LISTED} others" if len(keys) > MOST_LISTED else ""
+    return f"; known are {', '.join(keys[:MOST_LISTED])}{others}"
 
 
 def one_line(message: str, arguments: Iterable[str] = ()) -> str:
