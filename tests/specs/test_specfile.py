@@ -116,10 +116,10 @@ def test_listing_shows_boards_and_no_bases() -> None:
 
 def test_a_file_is_parsed_once_however_many_boards_are_loaded() -> None:
     yamlfile._read_at.cache_clear()
-    load_spec("A100-SXM4-80GB")
+    load_spec("A100-SXM4-40GB")
     parsed = yamlfile._read_at.cache_info().misses
-    load_spec("A100-PCIe-80GB")
-    load_spec("A100-SXM4-80GB")
+    load_spec("A100-PCIe-40GB")
+    load_spec("A100-SXM4-40GB")
     again = yamlfile._read_at.cache_info()
     assert parsed > 0
     # one more at most, the other board's own file; what both extend has been read
