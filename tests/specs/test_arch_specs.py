@@ -9,8 +9,11 @@ from gemm_kernels import BOARDS
 
 from gpusim.cuda_version import CudaVersion
 from gpusim.library.library import Library
+from gpusim.numbers.formats import Dtype
+from gpusim.prediction.predict import predict
 from gpusim.specs import ArchEntry, Spec, list_archs, load_spec
 from gpusim.specs.sourced import KINDS
+from gpusim.workloads.gemm import Gemm
 
 VENDOR_PEAKS = golden_rows("vendor_peaks.csv")
 SPECS = REPOSITORY / "arch_specs"
@@ -107,6 +110,13 @@ SPELLINGS = [
     ("NVIDIA TITAN RTX", "TITAN-RTX"),
     ("GeForce RTX 2060 SUPER", "RTX-2060-Super"),
     ("rtx_2070", "RTX-2070"),
+    ("NVIDIA GeForce GTX 1660 Ti", "GTX-1660-Ti"),
+    ("NVIDIA GeForce GTX 1660 SUPER", "GTX-1660-Super"),
+    ("NVIDIA GeForce RTX 2080", "RTX-2080"),
+    ("NVIDIA GeForce RTX 2080 SUPER", "RTX-2080-Super"),
+    ("Quadro RTX 6000", "Quadro-RTX-6000"),
+    ("NVIDIA TITAN V", "TITAN-V"),
+    ("Tesla V100S-PCIE-32GB", "V100S-PCIe-32GB"),
     ("a100-pcie-40gb", "A100-PCIe-40GB"),
     ("NVIDIA A100-PCIE-40GB", "A100-PCIe-40GB"),
     ("NVIDIA A100 80GB PCIe", "A100-PCIe-80GB"),
@@ -116,6 +126,11 @@ SPELLINGS = [
     ("A100-SXM4-80GB", "A100-SXM4-80GB"),
     ("rtx-3090", "RTX-3090"),
     ("NVIDIA GeForce RTX 3080", "RTX-3080"),
+    ("NVIDIA GeForce RTX 3080 Ti", "RTX-3080-Ti"),
+    ("NVIDIA RTX A6000", "RTX-A6000"),
+    ("NVIDIA RTX A2000 12GB", "RTX-A2000-12GB"),
+    ("NVIDIA A30", "A30"),
+    ("NVIDIA A800-SXM4-80GB", "A800-SXM4-80GB"),
     ("NVIDIA A40", "A40"),
     ("a10", "A10"),
     ("NVIDIA H100 80GB HBM3", "H100-SXM5-80GB"),
@@ -144,6 +159,20 @@ def test_geforce_accumulates_fp32_at_half_the_rate_of_the_datacenter_board() -> 
     geforce, datacenter = load_spec("RTX-3090").gpu, load_spec("A40").gpu
     key = "hmma_16816_f32"
     assert geforce.instructions[key].issue_interval_cycles == 2 * datacenter.instructions[key].issue_interval_cycles
+
+
+def test_a_turing_board_without_tensor_cores_multiplies_fp16_on_cuda_cores_at_twice_the_fp32_rate() -> None:
+    spec = load_spec("GTX-1660-Ti")
+    table = spec.gpu.instructions
+    assert {one.unit for one in table.values()} == {"cuda"}
+    assert spec.gpu.peak_tflops(table["hfma2"]) == 2 * spec.gpu.peak_tflops(table["ffma"])
+    assert {kernel.family.instruction for kernel in spec.system.library.kernels} <= set(table)
+
+
+@pytest.mark.parametrize(("accumulate", "family"), [("fp32", "volta_fp16_sgemm_fp16"), ("fp16", "cutlass_simt_hgemm")])
+def test_a_turing_board_without_tensor_cores_runs_fp16_products(accumulate: str, family: str) -> None:
+    result = predict(load_spec("GTX-1650").system, Gemm(512, 512, 512, Dtype.FP16, accumulate=accumulate))
+    assert result.launch.kernel.startswith(family)
 
 
 def test_small_k_sparse_shapes_fall_short_of_twice_the_dense_rate_on_a100() -> None:
