@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from conftest import with_gpu
-from gemm_kernels import BOARDS, dtypes, square
+from gemm_kernels import BOARDS_OF_LIBRARIES, dtypes, square
 
 from gpusim.cuda_version import CudaVersion
 from gpusim.hardware.gpu import Unit
@@ -20,7 +20,7 @@ from gpusim.prediction.selection import UnsupportedError, usable_kernels
 from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Gemm
 
-BOARDS_AND_TYPES = [(name, dtype) for name in BOARDS for dtype in dtypes(load_spec(name).system)]
+BOARDS_AND_TYPES = [(name, dtype) for name in BOARDS_OF_LIBRARIES for dtype in dtypes(load_spec(name).system)]
 
 
 TINY_AND_BATCHED: list[dict[str, int]] = [
@@ -37,7 +37,7 @@ BOARDS_WITH_ALIGNED_KERNELS = ("V100-SXM2-16GB", "T4")
 
 
 @pytest.mark.parametrize(("name", "dtype"), BOARDS_AND_TYPES, ids=lambda value: getattr(value, "value", value))
-def test_every_board_has_a_kernel_for_tiny_and_batched_products_of_its_types(name: str, dtype: Dtype) -> None:
+def test_every_library_has_a_kernel_for_tiny_and_batched_products_of_its_types(name: str, dtype: Dtype) -> None:
     arch = load_spec(name).system
     for sizes in TINY_AND_BATCHED:
         # integers are read in words, rows of INT4 and FP8 in 16 bytes: n and k come padded
@@ -49,7 +49,7 @@ def test_every_board_has_a_kernel_for_tiny_and_batched_products_of_its_types(nam
         assert result.kernel_time_us >= result.timing.bound_us
 
 
-@pytest.mark.parametrize("name", BOARDS)
+@pytest.mark.parametrize("name", BOARDS_OF_LIBRARIES)
 def test_a_pinned_kernel_is_the_one_that_runs(name: str) -> None:
     arch = load_spec(name).system
     for kernel in arch.library.kernels:

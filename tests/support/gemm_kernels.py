@@ -12,6 +12,8 @@ from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
 BOARDS = [entry.name for entry in list_archs()]
+# One of each library, for what depends on kernels and instructions, not on the size of a board.
+BOARDS_OF_LIBRARIES = list({load_spec(name).system.library.name: name for name in BOARDS}.values())
 V100 = load_spec("V100-SXM2-16GB").system
 A100 = load_spec("A100-SXM4-80GB").system
 H100 = load_spec("H100-SXM5-80GB").system
