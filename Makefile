@@ -42,7 +42,7 @@ ROWS_OF_ampere_ga10x := 200
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-browser capture-libraries zoo zoo-page replay fuzz site site-serve schemas calibrate calibrate-libraries check format bench bench-baseline readme figures dist dist-check constraints clean
+.PHONY: help demo test test-slow test-browser capture-libraries zoo zoo-page replay fuzz site site-serve schemas calibrate calibrate-libraries generations check format bench bench-baseline readme figures dist dist-check constraints clean
 
 help:
 	@echo "make demo         install, run experiments/a100_vs_v100_gemm.yaml, print the table and the paths of the plots"
@@ -58,6 +58,7 @@ help:
 	@echo "make calibrate    fit the shipped specs to the calibration half of the measured runs again; of one architecture:"
 	@echo "                  make calibrate-volta, -turing, -ampere_ga100, -ampere_ga10x, -hopper, -ada"
 	@echo "make calibrate-libraries  fit what their libraries share, at the physical values of the specs"
+	@echo "make generations  predict architectures before their fit, by weights that older ones share"
 	@echo "make readme       update the tables of the README and of docs/ (accuracy, model, speed); make calibrate and make bench come first"
 	@echo "make zoo          capture the networks that a table of whole models names (TABLE=steps.csv FOLDER=models)"
 	@echo "make zoo-page     capture those of all tables, predict their rows, and write docs/zoo.md (ZOO=tables, FOLDER=models; three hours)"
@@ -189,6 +190,18 @@ calibrate-libraries: $(VENV)/.runtime $(RECORDED)
 		$(foreach table,$(sort $(foreach arch,$(CALIBRATED),$(MEASURED_ON_$(arch)))),--measured $(MEASURED)/calibrate/$(table).csv) \
 		$(addprefix --recorded ,$(RECORDED)) --format json > experiments/calibration/libraries/nvidia.json.new
 	mv experiments/calibration/libraries/nvidia.json.new experiments/calibration/libraries/nvidia.json
+
+# Architectures predicted before their fit: weights of the choice from the tables of older ones alone.
+OLDER_THAN_ampere_ga100 := volta turing
+OLDER_THAN_hopper := volta turing ampere_ga100 ampere_ga10x
+OLDER_THAN_ada := volta turing ampere_ga100 ampere_ga10x
+
+generations: $(addprefix generation-,ampere_ga100 hopper ada)
+
+generation-%: $(VENV)/.runtime
+	$(BIN)/python benchmarks/generations.py $* -o experiments/calibration/generations/$*.json \
+		--older $(foreach table,$(sort $(foreach arch,$(OLDER_THAN_$*),$(MEASURED_ON_$(arch)))),$(MEASURED)/calibrate/$(table).csv) \
+		--measured $(foreach table,$(MEASURED_ON_$*),$(MEASURED)/calibrate/$(table).csv)
 
 $(VENV)/traces.csv: $(TRACES) $(wildcard gpusim/evidence/importers/*.py) | $(VENV)/.runtime
 	$(BIN)/gpusim import traces $< -o $@

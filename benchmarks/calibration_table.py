@@ -10,17 +10,29 @@ from typing import Any
 from sections import row
 
 WITHOUT = {"source": "the source", "board": "the board"}
+GENERATIONS = "generations"
+"""Folder beside the reports of calibrations: what ``benchmarks/generations.py`` writes."""
 
 
 def left_out_summary(files: Sequence[Path]) -> str:
     """Mean errors: a line for each architecture, a column for what is left out; then which columns are one split."""
-    lines = [row(("architecture", "a third of the rows", *(f"a {kind}" for kind in WITHOUT))), "|---|---:|---:|---:|"]
+    kinds = [*(f"a {kind}" for kind in WITHOUT), "a generation"]
+    lines = [row(("architecture", "a third of the rows", *kinds)), "|---|---:|---:|---:|---:|"]
     reports = [json.loads(path.read_bytes()) for path in files]
-    for report in reports:
+    for path, report in zip(files, reports, strict=True):
         whole = {one["kind"]: one["mape"] for one in report["without"] if one["name"] == "all"}
-        errors = (_whole(report)["held_out_mape"], *(whole.get(kind) for kind in WITHOUT))
+        errors = (_whole(report)["held_out_mape"], *(whole.get(kind) for kind in WITHOUT), _of_generation(path))
         lines.append(row((report["arch"], *("" if error is None else f"{error:.1f} %" for error in errors))))
     return "\n".join([*lines, "", *_same_splits(reports)])
+
+
+def _of_generation(path: Path) -> float | None:
+    """Mean error of the architecture's products before anything was fitted to it, where that was tried [%]."""
+    found = path.parent / GENERATIONS / path.name
+    if not found.is_file():
+        return None
+    tables = json.loads(found.read_bytes())["tables"]
+    return float(sum(one["rows"] * one["mape"] for one in tables) / sum(one["rows"] for one in tables))
 
 
 def _same_splits(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -41,6 +53,21 @@ def _tested(report: Mapping[str, Any], kind: str) -> list[tuple[int, str]]:
     """Rows and mean error, as it is printed, of each group of a kind that a fit leaves out and predicts."""
     groups = [one for one in report["without"] if one["kind"] == kind and one["mape"] is not None]
     return sorted((one["rows"], f"{one['mape']:.1f}") for one in groups)
+
+
+def generation_table(files: Sequence[Path]) -> str:
+    """The errors of architectures before anything was fitted to them, by table; none without a report."""
+    folders = {path.parent / GENERATIONS for path in files}
+    reports = [json.loads(path.read_bytes()) for folder in folders for path in sorted(folder.glob("*.json"))]
+    if not reports:
+        return ""
+    headings = ("architecture", "table", "GPU", "type", "operator", "rows", "mean error", "median", "bias")
+    lines = [row(headings), "|---|---|---|---|---|---:|---:|---:|---:|"]
+    for report in reports:
+        for one in report["tables"]:
+            cells = (report["arch"], *(str(one[key]) for key in ("table", "gpu", "dtype", "op", "rows")))
+            lines.append(row((*cells, *_percents((one["mape"], one["median_ape"], one["bias"])))))
+    return "\n".join([*lines, ""])
 
 
 def left_out_table(files: Sequence[Path]) -> str:

@@ -6,7 +6,8 @@
 What stands between two markers is replaced. docs/accuracy.md has errors on measured runs (``accuracy``) with the date,
 the commit and the tables' hashes, on single published figures (``published``), on measured steps of whole models
 (``models``), on collectives, on kernels out of traces (``traces``) and on published microbenchmarks, and what the last
-calibrations (``make calibrate``) report of rows, sources and boards that they leave out (``left-out``).
+calibrations (``make calibrate``) report of rows, sources and boards that they leave out (``left-out``), and
+architectures predicted before their fit (``make generations``, ``generations``).
 docs/model.md has what events add to closed forms (``events``), how often an interval holds (``intervals``) and how
 often a bottleneck is right (``limits``), docs/speed.md the values of the last benchmark (``speed``, ``make bench``).
 The README has a line for each kind of prediction that something is given for (``accuracy``), and the picture of
@@ -23,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from accuracy_table import accuracy_summary, accuracy_tables
-from calibration_table import left_out_summary, left_out_table
+from calibration_table import generation_table, left_out_summary, left_out_table
 from collectives_table import collectives_table
 from events_table import events_table
 from intervals_table import intervals_table
@@ -109,6 +110,7 @@ def tables(given: argparse.Namespace) -> dict[Path, dict[str, str]]:
         long["microbenchmarks"] = microbench_table(suite.summary(simulated)) + "\n"
     if calibrations:
         long["left-out"] = f"{left_out_summary(calibrations)}\n{left_out_table(calibrations)}"
+        long["generations"] = generation_table(calibrations)
     return {README: short, ACCURACY_PAGE: long, MODEL_PAGE: model}
 
 

@@ -63,7 +63,7 @@ class Source:
     """Equal linear layers, each with weights of its own, that are multiplied with one input in turn. Where L2 holds the
     weights of all, with the input and a result, nothing is cold, though the table says so."""
     input_in_l2: bool = False
-    """Whether the call before each has read or written its input, so that of the operands the weights alone are cold."""
+    """Whether the call before each has read or written its input, so that the weights alone are cold."""
 
 
 UNKNOWN = Source("")

@@ -105,12 +105,15 @@ def test_two_readers_that_drift_apart_take_the_room_of_two_panels_and_many_share
     gpu, tile_k = load_spec("v100-pcie-32gb").gpu, np.array([8])
     operands = Problems.of([problem_of(Gemm(229, 101, 941, Dtype.FP32))]).operands
     rows, ctas = np.array([[64.0], [64.0]]), np.array([640])
-    one, two, many = (
-        outlives_a_step(gpu, operands, rows, tile_k, np.array([[readers], [readers]]), ctas)[0]
-        for readers in (1, 2, 16)
-    )
+
+    def outlives(readers: int, drift_steps: float) -> float:
+        each = np.array([[readers], [readers]])
+        return float(outlives_a_step(gpu, operands, rows, tile_k, each, ctas, np.array([drift_steps]))[0])
+
+    one, two, many = (outlives(readers, gpu.l2.drift_steps) for readers in (1, 2, 16))
     assert one <= two < 0.01
     assert many > 0.99
+    assert outlives(16, 30 * gpu.l2.drift_steps) < 0.01
 
 
 @pytest.mark.parametrize("uses", [2, 4])
@@ -226,7 +229,7 @@ class Tiled:
             usable_fraction=1.0,
             warm=warm,
             outlives_a_step=np.ones(1),
-            lag_steps=0.0,
+            lag_steps=np.zeros(1),
         )
         return moved.row(0)
 
