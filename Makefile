@@ -24,20 +24,23 @@ TABLES := deepbench_v100_fp16 deepbench_v100_fp32 apex_v100_fp16 deepbench_t4_fp
 	llmservingsim_rtx3090_bf16 aiconfigurator_h200_bf16 neusight_memory_bound_fp32 neusight_short_rows_fp32 liger_vector \
 	deepbench_conv neusight_conv_fp32
 # Tables of MEASURED/calibrate that each architecture is calibrated on.
-CALIBRATED := volta turing ampere_ga100 ampere_ga10x hopper ada
+CALIBRATED := pascal volta turing ampere_ga100 ampere_ga10x hopper ada
 MEASURED_ON_volta := deepbench_v100_fp16 deepbench_v100_fp32 apex_v100_fp16 neusight_linear_fp32 neusight_bmm_fp32
 MEASURED_ON_turing := deepbench_t4_fp16 deepbench_t4_fp32 neusight_linear_fp32 neusight_bmm_fp32
 MEASURED_ON_ampere_ga100 := aiconfigurator_a100_bf16 aiconfigurator_a100_int8 vidur_a100_fp16 \
 	neusight_linear_fp32 neusight_bmm_fp32
 MEASURED_ON_ampere_ga10x := llmservingsim_rtx3090_bf16 vidur_a40_fp16
 MEASURED_ON_hopper := aiconfigurator_h200_bf16
+MEASURED_ON_pascal := neusight_pascal_linear_fp32 neusight_pascal_bmm_fp32
 MEASURED_ON_ada := aiconfigurator_l40s_bf16 aiconfigurator_l40s_int8 neusight_l4_linear_fp32 neusight_l4_bmm_fp32
 # Tables that nothing is fitted to, for the intervals of convolutions and vector operators.
-UNFITTED := deepbench_conv neusight_conv_fp32 neusight_memory_bound_fp32 neusight_l4_memory_bound_fp32
+UNFITTED := deepbench_conv neusight_conv_fp32 neusight_memory_bound_fp32 neusight_l4_memory_bound_fp32 \
+	neusight_pascal_conv_fp32 neusight_pascal_memory_bound_fp32
 # Rows per table, GPU and data type, if not 30: more where there are few tables, or where 30 do not tell values apart.
 ROWS_OF_volta := 250
 ROWS_OF_hopper := 80
 ROWS_OF_ada := 100
+ROWS_OF_pascal := 40
 ROWS_OF_ampere_ga10x := 200
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
@@ -56,7 +59,7 @@ help:
 	@echo "make schemas      write the JSON Schemas of schemas/, which editors find by a comment in a file"
 	@echo "make bench        speed of predictions, beside the baseline (make bench-baseline: record it)"
 	@echo "make calibrate    fit the shipped specs to the calibration half of the measured runs again; of one architecture:"
-	@echo "                  make calibrate-volta, -turing, -ampere_ga100, -ampere_ga10x, -hopper, -ada"
+	@echo "                  make calibrate-volta, -turing, -ampere_ga100, -ampere_ga10x, -hopper, -ada, -pascal"
 	@echo "make calibrate-libraries  fit what their libraries share, at the physical values of the specs"
 	@echo "make generations  predict architectures before their fit, by weights that older ones share"
 	@echo "make readme       update the tables of the README and of docs/ (accuracy, model, speed); make calibrate and make bench come first"

@@ -161,8 +161,15 @@ def moved(before: Figures, after: Figures) -> dict[str, tuple[Any, Any]]:
 
 
 def boards() -> list[str]:
-    """Every shipped board."""
-    return [entry.name for entry in list_archs()]
+    """The boards with cases, and one of each base that no such board extends: others differ by a datasheet's values."""
+    have = [*dict.fromkeys(str(case["arch"]) for case, _ in recorded())] if RECORDED.exists() else []
+    of_base = {_base(board): board for board in (*(entry.name for entry in reversed(list_archs())), *reversed(have))}
+    return list(dict.fromkeys((*have, *of_base.values())))
+
+
+def _base(board: str) -> Path:
+    """What a board's file extends, or itself."""
+    return load_spec(board).files[:2][-1]
 
 
 def has_kernels_on_rows(board: str) -> bool:
@@ -171,7 +178,7 @@ def has_kernels_on_rows(board: str) -> bool:
 
 
 def main() -> None:
-    """Record every case again; draw some for boards that have none."""
+    """Record every case again; draw some for bases that have none."""
     before = recorded() if RECORDED.exists() else []
     have = {case["arch"] for case, _ in before}
     cases = [case for case, _ in before] or [*WORKED_EXAMPLE, TRACED]
