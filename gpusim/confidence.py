@@ -22,6 +22,8 @@ from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.operators import Operator
 
 Evidence = Literal["validated", "interpolated", "extrapolated"]
+CalibratedOn = Literal["board", "architecture", "nothing"]
+"""Whose measured runs a board's values were fitted to: its own, those of other boards of its architecture, none."""
 Family = Literal["product", "convolution", "attention", "vector"]
 FAMILIES: tuple[Family, ...] = get_args(Family)
 Duration = Literal["short", "long"]
@@ -113,6 +115,15 @@ class MeasuredRange(Record):
         return Kind(self.board, self.kind, self.dtype, self.batched, self.smaller_extent)
 
 
+class LeftOutBoard(Record):
+    """The products measured on a board, predicted by a fit without any row of the board."""
+
+    board: str
+    rows: int = Field(ge=1)
+    mape: float = Field(ge=0)
+    """Mean absolute error of the predicted times [%]."""
+
+
 class Group(NamedTuple):
     """What an error may depend on."""
 
@@ -132,8 +143,23 @@ class Confidence(Record):
     """Errors of rows, products predicted by fits without a third of the rows each; other operators take part in no
     fit."""
     measured: tuple[MeasuredRange, ...]
+    left_out: tuple[LeftOutBoard, ...] = ()
+    """Of each board that a fit can do without: what it says of boards that nobody measured."""
     variant: bool = False
     """Values of the board were replaced: no fit has tested these."""
+
+    @property
+    def boards(self) -> tuple[str, ...]:
+        """Boards with measured rows."""
+        return tuple(dict.fromkeys(one.board for one in self.measured))
+
+    def rows_of(self, board: str) -> int:
+        """Measured rows of a board, but for kinds of which there are few."""
+        return sum(one.rows for one in self.measured if one.board == board)
+
+    def sources_of(self, board: str) -> tuple[str, ...]:
+        """Keys of the sources that measured a board."""
+        return tuple(sorted({source for one in self.measured if one.board == board for source in one.sources}))
 
     def evidence(self, board: str, operator: Operator, source: str = "") -> Evidence:
         """Whether measured operators surround one on a board.
@@ -182,6 +208,17 @@ class Confidence(Record):
             if found := known.get(group) or known.get(group._replace(dtype=SAME_RATE.get(group.dtype, group.dtype))):
                 return max(0.0, -found.low), max(0.0, found.high)
         return None
+
+
+def calibrated_on(confidence: Confidence | None, board: str) -> CalibratedOn:
+    """Whose measured runs the values of a board were fitted to.
+
+    Args:
+        confidence: what the calibration of its architecture knows; None where there is none.
+    """
+    if confidence is None or not confidence.measured:
+        return "nothing"
+    return "board" if board in confidence.boards else "architecture"
 
 
 def interval_of(

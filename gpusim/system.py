@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpusim.canonical_text import content_hash
-from gpusim.confidence import Confidence
+from gpusim.confidence import CalibratedOn, Confidence, calibrated_on
 from gpusim.hardware.gpu import Gpu
 from gpusim.host.host import Host
 from gpusim.library.library import HeuristicBias, Library, SplitKSearch
@@ -27,6 +27,11 @@ class System:
     """None where no fit has tested these values. It decides no time."""
     overrides: tuple[tuple[str, Any], ...] = ()
     """Key paths and values that a user replaced in the spec, which results repeat. They decide no time."""
+
+    @property
+    def calibrated_on(self) -> CalibratedOn:
+        """Whose measured runs the values were fitted to."""
+        return calibrated_on(self.confidence, self.gpu.name)
 
     @property
     def content_hash(self) -> str:

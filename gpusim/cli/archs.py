@@ -20,7 +20,11 @@ app = typer.Typer(
 
 @app.command("list")
 def archs_list(arch_path: ArchPathOption = None, output: FormatOption = "table") -> None:
-    """List the GPUs with their peak rates at boost clock."""
+    """List the GPUs by architecture: size, peak rates at boost clock [TFLOP/s], and what their values were fitted to.
+
+    Calibrated on the board: measured runs of it took part. On the architecture: those of other boards did. 'left out'
+    is the mean error of its GEMMs, predicted by a fit without any of its runs.
+    """
     from gpusim.files.yamlfile import SpecError
     from gpusim.report import gpu_tables
     from gpusim.specs import list_archs, load_spec
@@ -32,7 +36,7 @@ def archs_list(arch_path: ArchPathOption = None, output: FormatOption = "table")
         except SpecError as error:
             status = wrong_input(str(error))
     summaries = [gpu_tables.gpu_summary(spec) for spec in specs]
-    emit_result(output, {"archs": summaries}, lambda: [gpu_tables.gpus_table(summaries)])
+    emit_result(output, {"archs": summaries}, lambda: gpu_tables.gpus_tables(summaries))
     if status:
         raise typer.Exit(status)
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpusim.experiment.key_units import unit_of
+from gpusim.hardware.gpu import NO_LIMIT
+from gpusim.report.calibration_notes import uncalibrated_text
 from gpusim.report.text_table import TextTable
 from gpusim.specs.load import HOSTS, LIBRARIES
 
@@ -30,6 +32,21 @@ def gpu_summary(spec: Spec) -> dict[str, Any]:
         "dram_gb": gpu.dram.capacity_gb,
         "l2_mib": gpu.l2.capacity_mib,
         "peak_tflops": _peaks(gpu),
+        **_calibration(spec),
+    }
+
+
+def _calibration(spec: Spec) -> dict[str, Any]:
+    """Whose measured runs the board's values were fitted to, and what a fit without the board makes of its own."""
+    name, known = spec.gpu.name, spec.system.confidence
+    left_out = next((one for one in known.left_out if one.board == name), None) if known else None
+    return {
+        "calibrated_on": spec.system.calibrated_on,
+        "calibration_boards": list(known.boards) if known else [],
+        "measured_rows": known.rows_of(name) if known else 0,
+        "measured_by": list(known.sources_of(name)) if known else [],
+        "left_out_rows": left_out.rows if left_out else 0,
+        "left_out_mape": left_out.mape if left_out else None,
     }
 
 
@@ -44,27 +61,68 @@ def _peaks(gpu: Gpu) -> dict[str, float]:
     return peaks
 
 
-def gpus_table(summaries: Sequence[Mapping[str, Any]]) -> TextTable:
-    """The GPUs, one a line; dense peaks of the Tensor Cores and of the CUDA cores."""
-    body = []
+def gpus_tables(summaries: Sequence[Mapping[str, Any]]) -> list[TextTable]:
+    """The GPUs, one a line, by architecture and compute capability; then who measured which of them."""
+    groups: dict[tuple[tuple[int, ...], str], list[Mapping[str, Any]]] = {}
     for row in summaries:
-        peaks = row["peak_tflops"]
-        metrics = (f"{peaks[key]:.1f}" if key in peaks else "-" for key in ("fp32 cuda", "fp16 tensor"))
-        body.append(
-            (
-                row["name"],
-                row["architecture"],
-                row["compute_capability"],
-                str(row["sm_count"]),
-                f"{row['boost_mhz']:.0f}",
-                f"{row['dram_gb']:g}",
-                f"{row['dram_gb_per_s']:.0f}",
-                f"{row['l2_mib']:g}",
-                *metrics,
-            )
-        )
-    headings = ("name", "architecture", "cc", ">SMs", ">boost MHz", ">GB", ">GB/s", ">L2 MiB")
-    return TextTable("", (*headings, ">FP32 TFLOP/s", ">FP16 Tensor TFLOP/s"), tuple(body))
+        capability = tuple(map(int, row["compute_capability"].split(".")))
+        groups.setdefault((capability, row["architecture"]), []).append(row)
+    cells = {group: [_cells(row) for row in rows] for group, rows in groups.items()}
+    every = [_TITLES, *(row for rows in cells.values() for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*every, strict=True)]
+    tables = [
+        TextTable(_group_title(groups[group]), _HEADINGS, tuple(_padded(row, widths) for row in cells[group]))
+        for group in sorted(groups)
+    ]
+    measured = [row for group in sorted(groups) for row in groups[group] if row["measured_rows"]]
+    body = tuple((row["name"], str(row["measured_rows"]), ", ".join(row["measured_by"])) for row in measured)
+    return [*tables, TextTable("Measured runs that values were fitted to or checked with", _BY_WHOM, body)]
+
+
+_HEADINGS = (
+    *("GPU", ">SMs", ">MHz", ">GB", ">GB/s", ">L2 MiB", ">FP32", ">FP16 Tensor"),
+    *("calibrated on", ">rows", ">left out %"),
+)
+_TITLES = tuple(heading.removeprefix(">") for heading in _HEADINGS)
+_BY_WHOM = ("GPU", ">rows", "measured by")
+
+
+def _group_title(rows: Sequence[Mapping[str, Any]]) -> str:
+    """An architecture, and how far a fit is off on a board whose rows it has not seen."""
+    first = rows[0]
+    title = f"{first['architecture'].capitalize()}, compute capability {first['compute_capability']}"
+    tested = [row for row in rows if row["left_out_rows"]]
+    if not tested:
+        return title
+    count = sum(row["left_out_rows"] for row in tested)
+    mape = sum(row["left_out_rows"] * row["left_out_mape"] for row in tested) / count
+    return f"{title}: {mape:.1f} % mean error of GEMMs on a board that the fit left out"
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Texts of a GPU; rates at boost clock."""
+    peaks = row["peak_tflops"]
+    dram = row["dram_gb_per_s"]
+    return (
+        row["name"],
+        str(row["sm_count"]),
+        f"{row['boost_mhz']:.0f}",
+        f"{row['dram_gb']:g}",
+        f"{dram:.0f}" if dram < NO_LIMIT else "-",
+        f"{row['l2_mib']:g}",
+        *(f"{peaks[key]:.1f}" if key in peaks else "-" for key in ("fp32 cuda", "fp16 tensor")),
+        row["calibrated_on"],
+        str(row["measured_rows"]) if row["measured_rows"] else "-",
+        "-" if row["left_out_mape"] is None else f"{row['left_out_mape']:.1f}",
+    )
+
+
+def _padded(row: Sequence[str], widths: Sequence[int]) -> tuple[str, ...]:
+    """Texts of the same width in all tables."""
+    return tuple(
+        text.rjust(width) if heading.startswith(">") else text.ljust(width)
+        for text, width, heading in zip(row, widths, _HEADINGS, strict=True)
+    )
 
 
 def gpu_object(spec: Spec) -> dict[str, Any]:
@@ -115,6 +173,7 @@ def gpu_tables(spec: Spec) -> list[TextTable]:
         ("power", f"{gpu.power.board_limit_w:.0f} W"),
         ("library", f"{spec.system.library.name}: {', '.join(spec.library_record.kernel_catalogues)}"),
         ("host", spec.host_name),
+        ("calibrated on", _calibration_text(summary)),
     )
     peaks = []
     for name, instruction in gpu.instructions.items():
@@ -134,6 +193,18 @@ def gpu_tables(spec: Spec) -> list[TextTable]:
         TextTable("Peaks at boost clock (a multiply-add counts as two operations)", headings, tuple(peaks)),
         TextTable("Sources of the values", ("key", "value", "kind", "file", "source"), origins),
     ]
+
+
+def _calibration_text(summary: Mapping[str, Any]) -> str:
+    """Whose measured runs the board's values were fitted to, in words."""
+    if summary["calibrated_on"] == "nothing":
+        return uncalibrated_text(summary["name"])
+    if summary["calibrated_on"] == "architecture":
+        return f"{', '.join(summary['calibration_boards'])}, of the same architecture"
+    text = f"{summary['measured_rows']} rows of the board, by {', '.join(summary['measured_by'])}"
+    if summary["left_out_mape"] is None:
+        return text
+    return f"{text}; a fit without them misses its GEMMs by {summary['left_out_mape']:.1f} %"
 
 
 def difference_object(a: Spec, b: Spec) -> dict[str, Any]:

@@ -100,9 +100,7 @@ def load_spec(
     library = _library_of(gpu, folders, version)
     host = stated(Host, _file_of(gpu, "host", HOSTS, folders), _below(folders, HOSTS))
     catalogues = _catalogues_of(library, folders)
-    tested = (
-        None if without else first_file(file.path.parent / CONFIDENCE / f"{file.path.stem}.json" for file in gpu.files)
-    )
+    tested = None if without else _confidence_file(gpu)
     confidence = _confidence_in(tested) if tested else None
     system = System(gpu.record, _library(library, catalogues), host.record, confidence)
     if difference := _unlike_measured(system, gpu.files[0].path, folders):
@@ -185,6 +183,27 @@ def implausibilities(spec: Spec) -> tuple[str, ...]:
 def _contradictions(gpu: Gpu, depth: Callable[[str], int]) -> Iterator[Finding]:
     yield from contradictions(gpu)
     yield from wrong_peaks(gpu, depth)
+
+
+def _confidence_file(gpu: Stated[Gpu]) -> Path | None:
+    """What a calibration knows of its errors, from the nearest file of the chain that has one.
+
+    It says nothing of a board that states another architecture than the file: no board of that one took part.
+    """
+    for at, document in enumerate(gpu.documents):
+        path = document.file.path.parent / CONFIDENCE / f"{document.file.path.stem}.json"
+        if first_file([path]):
+            own, fitted = (_identity(documents) for documents in (gpu.documents, gpu.documents[at:]))
+            return path if own == fitted else None
+    return None
+
+
+def _identity(documents: Sequence[Document]) -> list[object]:
+    """Architecture and compute capability, as the nearest file states them."""
+    return [
+        next((document.values[key] for document in documents if key in document.values), None)
+        for key in ("architecture", "compute_capability")
+    ]
 
 
 def _confidence_in(path: Path) -> Confidence:

@@ -17,12 +17,13 @@ from gpusim.confidence import (
     ErrorRange,
     Group,
     Kind,
+    LeftOutBoard,
     MeasuredRange,
     groups_of,
     measured_kind,
 )
 from gpusim.record import record_key
-from gpusim.studies.calibration.fit import Calibration
+from gpusim.studies.calibration.fit import Calibration, mean_error
 from gpusim.studies.calibration.observations import Observation
 from gpusim.studies.validation.prediction import Scored
 from gpusim.workloads.operators import Operator
@@ -67,7 +68,15 @@ def confidence_of(
         fit=fit,
         errors=tuple(_errors([row for row in rows if row.kernel_us >= LEAST_KERNEL_SHARE * row.reading_us])),
         measured=tuple(_measured(rows)),
+        left_out=tuple(_left_out_boards(board_names, found)),
     )
+
+
+def _left_out_boards(board_names: Mapping[str, str], found: Calibration) -> Iterator[LeftOutBoard]:
+    """Boards whose rows the fit can do without, with its error on them."""
+    for one in sorted(found.left_out, key=lambda one: board_names.get(one.name, "")):
+        if one.kind == "board" and one.errors is not None:
+            yield LeftOutBoard(board=board_names[one.name], rows=one.rows, mape=round(100 * mean_error(one.errors), 2))
 
 
 def _held_out(

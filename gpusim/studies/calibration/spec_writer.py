@@ -107,9 +107,9 @@ def confidence_text(report: CalibrationReport, date: str) -> str:
     fit = f"gpusim calibrate, {date}, data sha256 {report.data_sha256[:12]}"
     found = confidence_of(report.board_names, report.observed, report.calibration, report.unfitted, fit)
     lines = [f'  "fit": {json.dumps(found.fit)}']
-    for name in ("errors", "measured"):
-        parts = (f"    {json.dumps(one.model_dump(exclude_defaults=True))}" for one in getattr(found, name))
-        lines.append(f'  "{name}": [\n' + ",\n".join(parts) + "\n  ]")
+    for name in ("errors", "measured", "left_out"):
+        parts = [f"\n    {json.dumps(one.model_dump(exclude_defaults=True))}" for one in getattr(found, name)]
+        lines.append(f'  "{name}": [' + ",".join(parts) + ("\n  ]" if parts else "]"))
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
