@@ -81,7 +81,7 @@ def model(
     from gpusim.execution.cases import Case
     from gpusim.execution.models import GenerationWorkload
     from gpusim.execution.sweep import predict_all
-    from gpusim.report.model_tables import generation_table, model_tables
+    from gpusim.report.model_tables import generation_tables, model_tables
 
     refuse_contradictions(work, sharing)
     replaced = overrides_of(overrides)
@@ -109,7 +109,7 @@ def model(
         _report_footprints([(one.workload.prompt, one.workload.footprint(one.system)) for one in texts])
         with progress_bar("model") as progress:
             generations = [one.or_raise() for one in predict_all(texts, service, progress)]
-        _emit(output, generations, lambda: [generation_table(generations)])
+        _emit(output, generations, lambda: generation_tables(generations))
         if html is not None:
             shown = [pair for one in generations for pair in (("prompt", one.prompt), ("a token", one.tokens[1]))]
             _write_page(shown, folders, replaced, html)

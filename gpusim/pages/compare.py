@@ -9,7 +9,7 @@ from typing import Any
 from gpusim.figures.style import COLOURS
 from gpusim.pages import charts
 from gpusim.pages.page import Block, Chart, Column, Facts, Page, Section, Table, shown
-from gpusim.pages.provenance import provenance
+from gpusim.pages.provenance import cautions, provenance
 from gpusim.specs import Spec
 from gpusim.studies.compare import US_OF_HOUR, Compared
 from gpusim.studies.prices import Kind
@@ -54,12 +54,9 @@ def compare_page(
         *provenance(specs, command, _ASSUMPTIONS),
     ]
     boards = len({one.gpu for each in workloads for one in each.ran})
-    lead = (
-        f"How long {' and '.join(names)} takes on {boards} GPUs, what limits it there, and what it costs.",
-        "Every time is predicted, with the interval of eight in ten runs.",
-        *(f"{spec.unlike}." for spec in specs if spec.unlike),
-    )
-    return Page(f"{boards} GPUs compared", " ".join(lead), sections)
+    lead = f"How long {' and '.join(names)} takes on {boards} GPUs, what limits it there, and what it costs. "
+    lead += "Every time is predicted, with the interval of eight in ten runs."
+    return Page(f"{boards} GPUs compared", lead + cautions(specs), sections)
 
 
 _ASSUMPTIONS = ("energy and power are of the board at the predicted clock, without its host",)

@@ -10,7 +10,7 @@ from gpusim.hardware.gpu import Gpu
 from gpusim.pages import charts
 from gpusim.pages.example import RecordedOperator, colours_of, example_section
 from gpusim.pages.page import Block, Chart, Column, Facts, Page, Prose, Section, Table
-from gpusim.pages.provenance import provenance
+from gpusim.pages.provenance import cautions, provenance
 from gpusim.pages.reasons import roofline, speedup_section, tornado_section, waterfall_sections
 from gpusim.pages.step import MOST_SPANS, STEP_ASSUMPTIONS, step_facts, step_sections
 from gpusim.prediction.results import Result
@@ -80,7 +80,9 @@ def explain_page(
     if found.to is not None:
         shown.insert(1, speedup_section(found))
     assumptions = _operator_assumptions(result) if isinstance(result, Result) else STEP_ASSUMPTIONS
-    return Page(f"{workload} on {found.of.gpu}", lead, [*shown, *provenance(specs, command, assumptions)])
+    return Page(
+        f"{workload} on {found.of.gpu}", lead + cautions(specs), [*shown, *provenance(specs, command, assumptions)]
+    )
 
 
 def _operator_assumptions(result: Result) -> tuple[str, ...]:

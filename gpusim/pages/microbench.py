@@ -11,7 +11,7 @@ from gpusim.figures.microbench_plots import LOG_RATIO, CurvePanel
 from gpusim.pages import charts
 from gpusim.pages.page import Block, Chart, Column, Page, Section, Table
 from gpusim.pages.printed import printed_table
-from gpusim.pages.provenance import file_hashes, provenance
+from gpusim.pages.provenance import cautions, file_hashes, provenance
 from gpusim.report.microbench_tables import accuracy_table, not_simulated_table
 from gpusim.specs import Spec
 from gpusim.studies.microbench.curves import panels_of
@@ -53,7 +53,7 @@ def microbench_page(
         *([Section("Not simulated", [printed_table(left_out)])] if left_out else []),
         *provenance(specs, command, _ASSUMPTIONS, inputs=file_hashes([measured] if measured else [])),
     ]
-    return Page(f"Microbenchmarks: {suite}", lead, sections)
+    return Page(f"Microbenchmarks: {suite}", lead + cautions(specs), sections)
 
 
 _ASSUMPTIONS = ("parameters that a published reading does not state are those of its program",)

@@ -10,6 +10,7 @@ from typing import Any
 
 from gpusim.files.outputs import sha256_of
 from gpusim.pages.page import Code, Column, Facts, Section, Table
+from gpusim.report.calibration_notes import uncalibrated_specs, uncalibrated_text
 from gpusim.specs import Provenance, Spec
 from gpusim.version import MODEL_VERSION, __version__
 
@@ -57,6 +58,16 @@ def provenance(
         table = Table(_COLUMNS, rows, "Values of the specs, with their sources")
         sections.append(Section("Every value and its source", [table], folded=True))
     return sections
+
+
+def cautions(specs: Iterable[Spec]) -> str:
+    """What a page says before anything else of boards that are calibrated on nothing, or unlike the measured ones.
+
+    It goes on after a sentence.
+    """
+    boards = list(specs)
+    unlike = dict.fromkeys(f" {one.unlike}." for one in boards if one.unlike)
+    return "".join((*(f" {uncalibrated_text(board)}" for board in uncalibrated_specs(boards)), *unlike))
 
 
 def file_hashes(files: Iterable[Path]) -> list[tuple[str, str]]:

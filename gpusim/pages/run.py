@@ -18,7 +18,7 @@ from gpusim.experiment.value_panels import GPU_NAME
 from gpusim.pages.page import Block, Cell, Column, Page, Prose, Section, Table, shown
 from gpusim.pages.plots import model_speedup_charts, plot_charts, training_charts
 from gpusim.pages.printed import printed_table
-from gpusim.pages.provenance import HASH_DIGITS, provenance
+from gpusim.pages.provenance import HASH_DIGITS, cautions, provenance
 from gpusim.report.formatting import shape_text
 from gpusim.specs import Provenance, Spec
 from gpusim.studies import experiments
@@ -74,7 +74,8 @@ def run_page(ran: Sequence[RanExperiment], command: Sequence[str]) -> Page:
     lead = " ".join(questions) or "Every plot and every row of the experiment."
     assumptions = ("what an experiment does not state of a GPU is as its spec has it",)
     sections += provenance(list(specs.values()), command, assumptions, inputs=inputs, records=records)
-    return Page(title, lead, sections)
+    boards = [spec for one in ran for spec in experiments.specs_of(one.experiment)]
+    return Page(title, lead + cautions(boards), sections)
 
 
 def _sections(one: RanExperiment, prefix: str) -> list[Section]:

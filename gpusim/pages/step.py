@@ -11,7 +11,7 @@ from gpusim.models.aten.program import Program
 from gpusim.models.passes.step import used_bytes
 from gpusim.pages import charts
 from gpusim.pages.page import Chart, Column, Facts, Page, Section, Table
-from gpusim.pages.provenance import provenance
+from gpusim.pages.provenance import cautions, provenance
 from gpusim.pages.reasons import roofline, waterfall_sections
 from gpusim.pages.treemap import Rectangle, squarified
 from gpusim.report.formatting import gpu_text, time_text
@@ -61,7 +61,9 @@ def model_page(results: Sequence[tuple[str, ModelResult]], specs: Mapping[str, S
         sections += step_sections(result, gpu, MOST_SPANS // len(results), of)
     title = step_of_each_title(first) if several else step_title(first)
     lead = "How long the step takes, what it consists of, and what it waits for. Every time is predicted."
-    return Page(title, lead, [*sections, *provenance([*specs.values()], command, STEP_ASSUMPTIONS)])
+    return Page(
+        title, lead + cautions(specs.values()), [*sections, *provenance([*specs.values()], command, STEP_ASSUMPTIONS)]
+    )
 
 
 def _name(said: str, result: ModelResult) -> str:

@@ -16,7 +16,7 @@ from gpusim.evidence.measured import MeasuredRow
 from gpusim.pages import charts
 from gpusim.pages.page import Block, Cell, Chart, Column, Facts, Page, Section, Table, shown
 from gpusim.pages.printed import printed_table
-from gpusim.pages.provenance import file_hashes, provenance
+from gpusim.pages.provenance import cautions, file_hashes, provenance
 from gpusim.report.formatting import bytes_text, shape_text
 from gpusim.specs import Provenance, Spec
 from gpusim.specs.nodes import load_node
@@ -107,7 +107,7 @@ def validation_page(
     names = ", ".join(dict.fromkeys(path.name for path in files))
     lead = f"Predictions beside {rows:,} measured rows of {names}: how far off they are, and where.{left}"
     sections += provenance(specs, command, assumptions, inputs=inputs, records=records)
-    return Page("Predicted against measured", lead, sections)
+    return Page("Predicted against measured", lead + cautions(specs), sections)
 
 
 def _stated(

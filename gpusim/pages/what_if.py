@@ -13,7 +13,7 @@ from gpusim.confidence import Ratio
 from gpusim.figures.style import COLOURS
 from gpusim.pages import charts
 from gpusim.pages.page import Chart, Code, Column, Page, Section, Table, shown
-from gpusim.pages.provenance import provenance
+from gpusim.pages.provenance import cautions, provenance
 from gpusim.report.formatting import energy_text, ratio_text, time_text
 from gpusim.report.stall_reasons import STALL_REASONS
 from gpusim.sim.causes import Cause
@@ -77,7 +77,7 @@ def what_if_page(workload: str, sides: Sequence[Side], specs: Sequence[Spec], fi
     lead = f"How long {name} takes on {' and '.join(one.label for one in sides)}, "
     return Page(
         f"{name}: what if?",
-        lead + "what limits it, and where the time goes. Every time is predicted.",
+        lead + "what limits it, and where the time goes. Every time is predicted." + cautions(specs),
         [
             Section("Boards", [table_of(sides)]),
             Section("What takes the time", charts_of(rows_of(sides))),
@@ -121,6 +121,7 @@ def _values(sides: Sequence[Side]) -> dict[str, list[str]]:
             "rate": f"{one.result['tflops']:.4g} TFLOP/s",
             "memory": f"{one.memory_gib:.4g} GiB" + ("" if one.fits else ", does not fit"),
             "evidence": one.evidence or "whole model",
+            "calibrated on": "nothing: how far times are off is not known" if one.calibrated_on == "nothing" else "",
             "kernel": str(one.result.get("kernel", "")),
             "replaced values": _replaced(one.overrides),
         }

@@ -133,6 +133,7 @@ def _timing(
         time_us_p10=None if options.detail == "bound" else interval.low * time_us,
         time_us_p90=None if options.detail == "bound" else interval.high * time_us,
         evidence=interval.evidence,
+        calibrated_on=system.calibrated_on,
         kernel_time_us=kernel_time_us,
         launch_overhead_us=gap_us,
         cycles=sum(outcome.cycles for outcome in timed.outcomes) or round(kernel_time_us * clock_mhz),

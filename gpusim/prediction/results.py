@@ -7,7 +7,7 @@ from html import escape
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from gpusim.confidence import Evidence, Timed
+from gpusim.confidence import CalibratedOn, Evidence, Timed
 from gpusim.numbers.formats import FORMATS
 
 DETAILS = ("bound", "sampled", "full")
@@ -98,6 +98,9 @@ class KernelTiming:
     evidence: Evidence
     """``validated``: runs that the same source measured of the same board, data type and kind of operator surround this
     one; ``interpolated``: those of the architecture do; ``extrapolated``: none do (:mod:`gpusim.confidence`)."""
+    calibrated_on: CalibratedOn
+    """Whose measured runs the board's values were fitted to: ``board``, its own; ``architecture``, those of other
+    boards of its architecture; ``nothing``."""
     kernel_time_us: float
     """What a profiler calls the duration; several kernels (split-K and its reduction) include the gap."""
     launch_overhead_us: float
@@ -229,6 +232,10 @@ class Result:
     def timed(self) -> Timed:
         """The time with its interval."""
         return Timed(self.arch, self.time_us, self.timing.time_us_p10, self.timing.time_us_p90)
+
+    @property
+    def calibrated_on(self) -> CalibratedOn:
+        return self.timing.calibrated_on
 
     @property
     def tflops(self) -> float:

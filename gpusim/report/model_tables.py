@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from gpusim.report.calibration_notes import uncalibrated, uncalibrated_tables, uncalibrated_text
 from gpusim.report.formatting import gpu_text, shares_text, time_text
 from gpusim.report.text_table import TextTable
 from gpusim.step.decoding import Generation
@@ -19,7 +20,7 @@ NO_LAYER = "(no layer)"
 def model_tables(results: Sequence[ModelResult]) -> list[TextTable]:
     """One prediction in full, or several in comparison."""
     if len(results) > 1:
-        return [comparison_table(results)]
+        return [comparison_table(results), *uncalibrated_tables(uncalibrated(results))]
     return [model_table(results[0]), operators_table(results[0])]
 
 
@@ -42,6 +43,7 @@ def model_table(result: ModelResult) -> TextTable:
         *([("simulated as copies", _unmodelled(result))] if result.unmodelled else []),
         ("clock", f"{step.clock_mhz:.0f} MHz"),
         ("power", f"{step.power_w:.0f} W, {step.energy_j:.3g} J a step"),
+        *(("note", uncalibrated_text(board)) for board in uncalibrated([result])),
     )
     return TextTable(step_title(result), ("metric", "value"), rows)
 
@@ -141,6 +143,11 @@ def comparison_table(results: Sequence[ModelResult]) -> TextTable:
     headings = ("GPU", "precision", ">batch", ">step", "8 in 10 runs", f">{first.unit}", ">speedup", ">TFLOP/s")
     more = (">Tensor active %", ">idle %", ">as a CUDA graph", ">memory GiB")
     return TextTable(_title(first, _of_each(first)), (*headings, *more), rows)
+
+
+def generation_tables(generations: Sequence[Generation]) -> list[TextTable]:
+    """Prompts and the tokens after them, and what is said of their boards."""
+    return [generation_table(generations), *uncalibrated_tables(uncalibrated(one.prompt for one in generations))]
 
 
 def generation_table(generations: Sequence[Generation]) -> TextTable:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpusim.confidence import ratio_of
 from gpusim.experiment.key_units import heading, short_text
 from gpusim.prediction.selection import CORES
+from gpusim.report.calibration_notes import uncalibrated, uncalibrated_text
 from gpusim.report.formatting import bytes_text, gpu_text, grid_text, interval_text, ratio_text, shares_text, time_text
 from gpusim.report.limit_text import limit_text
 from gpusim.report.text_table import TextTable
@@ -37,7 +38,7 @@ def predictions_tables(
     """
     if len(results) > 1:
         tables = [comparison_table(results, values)]
-        if any(result.notes for result in results):
+        if any(result.notes for result in results) or uncalibrated(results):
             tables.append(notes_table(results))
     else:
         tables = [result_table(results[0], shipped)]
@@ -78,6 +79,7 @@ def result_table(result: Result, shipped: Result | None = None) -> TextTable:
         ("L2 hits", f"{100 * counters.l2_hit_fraction:.1f} %"),
         ("power", f"{counters.power_w:.0f} W, {counters.energy_mj:.3g} mJ"),
         *(("note", note) for note in result.notes),
+        *(("note", uncalibrated_text(board)) for board in uncalibrated([result])),
     ]
     how = f"({result.detail}, L2 {result.conditions.l2})"
     title = (
@@ -169,12 +171,13 @@ def comparison_table(results: Sequence[Result], values: Sequence[Mapping[str, An
 
 
 def notes_table(results: Sequence[Result]) -> TextTable:
-    """The notes of several predictions."""
+    """The notes of several predictions, and of their boards."""
     rows = [
         (gpu_text(result.arch, result.overrides), result.operator.shape, note)
         for result in results
         for note in result.notes
     ]
+    rows += [(board, "all", uncalibrated_text(board)) for board in uncalibrated(results)]
     return TextTable("Notes", ("GPU", ">m x n x k", "note"), tuple(rows))
 
 

@@ -44,6 +44,8 @@ def step_interval(system: System, step: Step, framework: str) -> tuple[float, fl
     known = record_key(framework) in system.host.framework_factors
     variance += (step.host_fraction * (HOST_ERROR if known else UNKNOWN_HOST_ERROR)) ** 2
     variance += (step.exposed_us / step.step_us * EXCHANGE_ERROR) ** 2
+    if system.calibrated_on == "nothing":  # what is wrong with the board is wrong with all of its operators
+        variance += (UNKNOWN / SIGMAS_OF_80_PERCENT) ** 2
     half = SIGMAS_OF_80_PERCENT * math.sqrt(variance)
     return step.step_us * math.exp(-half), step.step_us * math.exp(half)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from gpusim.confidence import Timed
+from gpusim.confidence import CalibratedOn, Timed
 from gpusim.hardware.gpu import Gpu
 from gpusim.models.aten.program import Program
 from gpusim.models.graph import Graph
@@ -90,6 +90,8 @@ class ModelResult:
     memory_gib: float
     """Device memory at the peak."""
     fits: bool
+    calibrated_on: CalibratedOn
+    """Whose measured runs the board's values were fitted to: its own, those of its architecture, or none."""
     gpus: int = 1
     replicas: int = 1
     """GPUs, or groups of GPUs, that each have items of their own."""
@@ -162,6 +164,7 @@ class ModelResult:
             "step_ms": self.step_ms,
             "step_ms_p10": self.step_us_p10 * 1e-3,
             "step_ms_p90": self.step_us_p90 * 1e-3,
+            "calibrated_on": self.calibrated_on,
             "throughput": self.throughput,
             "throughput_p10": self.throughput * self.step.step_us / self.step_us_p90,
             "throughput_p90": self.throughput * self.step.step_us / self.step_us_p10,
@@ -244,6 +247,7 @@ def predict_model(
         *step_interval(system, step, options.framework),
         memory.needed_gib,
         memory.fits,
+        system.calibrated_on,
         gpus,
         replicas,
         saves_bytes,

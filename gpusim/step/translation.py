@@ -85,6 +85,7 @@ def predict_translation(
         *step_interval(system, step, options.framework),
         memory.needed_gib,
         memory.fits,
+        system.calibrated_on,
         overrides=dict(system.overrides),
     )
 

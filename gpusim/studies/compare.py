@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from gpusim.api import Arguments, GpuArguments, workload_of
-from gpusim.confidence import ratio_of
+from gpusim.confidence import CalibratedOn, ratio_of
 from gpusim.errors import InputError
 from gpusim.execution.cases import Case, CaseResult, Predictable
 from gpusim.execution.service import Service
 from gpusim.execution.sweep import predict_all
 from gpusim.prediction.results import Result, json_ready
 from gpusim.progress import Progress, no_progress
+from gpusim.report.calibration_notes import uncalibrated_tables
 from gpusim.report.formatting import energy_text, gpu_text, interval_text, ratio_text, time_text
 from gpusim.report.text_table import TextTable
 from gpusim.step.model import ModelResult
@@ -52,6 +53,8 @@ class Compared:
     time_us_p90: float | None = None
     evidence: str | None = None
     """What surrounds the prediction of an operator: ``validated``, ``interpolated`` or ``extrapolated``."""
+    calibrated_on: CalibratedOn | None = None
+    """Whose measured runs the board's values were fitted to: ``board``, ``architecture`` or ``nothing``."""
     energy_mj: float | None = None
     """Energy of a run [mJ]."""
     power_w: float | None = None
@@ -147,6 +150,7 @@ def _compared(
         time_us_p10=low_us,
         time_us_p90=high_us,
         evidence=evidence_of(result),
+        calibrated_on=result.calibrated_on,
         energy_mj=_energy_mj(result),
         power_w=result.counters.power_w if isinstance(result, Result) else result.step.power_w,
         items=result.items if isinstance(result, ModelResult) else None,
@@ -217,7 +221,7 @@ def comparison_tables(found: Sequence[Compared], workload: str, prices: Prices |
     tables = [TextTable(f"{what}, speedup over {ran[0].baseline}", (*headings, ">relative value"), rows)] if ran else []
     if refused := tuple((one.gpu, one.reason) for one in _refused(found)):
         tables.append(TextTable("Cannot run it", ("GPU", "reason"), refused))
-    return tables
+    return [*tables, *uncalibrated_tables([one.arch for one in ran if one.calibrated_on == "nothing"])]
 
 
 def compare(

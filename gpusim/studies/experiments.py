@@ -14,6 +14,7 @@ from gpusim.experiment.definition import Experiment, TrainingExperiment
 from gpusim.experiment.loading import AnyExperiment, open_experiment, shipped_experiments
 from gpusim.experiment.model_speedups import ModelSpeedups
 from gpusim.progress import Progress, no_progress
+from gpusim.report.calibration_notes import uncalibrated_specs, uncalibrated_tables
 from gpusim.report.experiment_tables import (
     claims_table,
     experiment_table,
@@ -24,6 +25,7 @@ from gpusim.report.experiment_tables import (
 from gpusim.report.formatting import shape_text
 from gpusim.report.prediction_tables import ledger_table
 from gpusim.report.text_table import TextTable
+from gpusim.specs import Spec
 from gpusim.studies.claims import run_claims
 from gpusim.studies.manifest import RESULTS, failed_cases
 from gpusim.studies.model_speedups import run_model_speedups
@@ -88,7 +90,21 @@ def gradients_in(folder: Path) -> list[Row]:
 
 
 def tables(experiment: AnyExperiment, finished: Finished) -> list[TextTable]:
-    """The tables that an experiment asks for."""
+    """The tables that an experiment asks for, and what is said of its boards."""
+    return [*_asked_for(experiment, finished), *uncalibrated_tables(uncalibrated_specs(specs_of(experiment)))]
+
+
+def specs_of(experiment: AnyExperiment) -> list[Spec]:
+    """The boards that an experiment predicts something of; none of a training."""
+    match experiment:
+        case Experiment():
+            return [one.spec for one in experiment.gpus.values()]
+        case TrainingExperiment():
+            return []
+    return list(experiment.specs.values())
+
+
+def _asked_for(experiment: AnyExperiment, finished: Finished) -> list[TextTable]:
     title = experiment.content.title
     if isinstance(experiment, TrainingExperiment):
         return [training_table(title, finished.rows)]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpusim.confidence import Evidence, Ratio, Timed, ratio_of
+from gpusim.confidence import CalibratedOn, Evidence, Ratio, Timed, ratio_of
 from gpusim.prediction.results import Result
 from gpusim.prediction.timing import Simulate
 from gpusim.report.formatting import gpu_text
@@ -73,6 +73,8 @@ class BoardPrediction:
     time_us_p90: float | None
     evidence: Evidence | None
     """What surrounds the prediction of an operator: ``validated``, ``interpolated`` or ``extrapolated``."""
+    calibrated_on: CalibratedOn
+    """Whose measured runs the board's values were fitted to: ``board``, ``architecture`` or ``nothing``."""
     bottleneck: str
     """What would help most if it were twice as good; of a step also ``host`` or ``communication``."""
     next_bottleneck: str
@@ -138,6 +140,7 @@ def predict_on(workload: Workload, board: GpuVariant, simulate: Simulate, *, lim
         time_us_p10=low_us,
         time_us_p90=high_us,
         evidence=evidence_of(result),
+        calibrated_on=result.calibrated_on,
         bottleneck=bottleneck,
         next_bottleneck=following,
         limit=_limit_text(result),

@@ -104,3 +104,58 @@ def test_the_schema_of_each_record_is_printed(command: RunGpusim) -> None:
     for record, key in (("gpu", "library"), ("library", "heuristic_bias"), ("host", "graph_gap_us")):
         schema = json.loads(command("archs", "schema", record).stdout)
         assert {"extends", "sources", key} <= set(schema["properties"])
+
+
+def test_boards_are_listed_by_architecture_with_what_stands_behind_them(command: RunGpusim) -> None:
+    found = json.loads(command("archs", "list", "--format", "json").stdout)["archs"]
+    boards = {one["name"]: one for one in found}
+    assert list(boards) == sorted(boards, key=str.lower)
+    keys = ("calibrated_on", "measured_by", "left_out_rows", "left_out_mape")
+    assert [boards["A40"][key] for key in keys] == ["board", ["vidur"], 150, 7.54]
+    assert [boards["T4"][key] for key in keys] == ["board", ["deepbench", "neusight"], 0, None]
+    assert [boards["RTX-2070"][key] for key in keys] == ["architecture", [], 0, None]
+    assert [boards["teaching"][key] for key in keys] == ["nothing", [], 0, None]
+    assert boards["RTX-3070"]["calibration_boards"] == ["A40", "RTX-3090"]
+    for one in found:
+        own = one["name"] in one["calibration_boards"]
+        expected = "board" if own else "architecture" if one["calibration_boards"] else "nothing"
+        assert (one["calibrated_on"], one["measured_rows"] > 0) == (expected, own)
+
+    listed = command("archs", "list")
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert max(map(len, listed.stdout.splitlines())) <= 100
+    *groups, measured = listed.stdout.strip().split("\n\n")
+    heads = [re.match(r"(\w+), compute capability (\d+)\.(\d)", group.splitlines()[0]) for group in groups]
+    places = [(int(head[2]), int(head[3])) for head in heads if head]
+    assert len(places) == len(groups)
+    assert places == sorted(places)
+    names = [line.split()[0] for group in groups for line in group.splitlines()[2:]]
+    assert sorted(names, key=str.lower) == list(boards)
+    a40 = next(line for group in groups for line in group.splitlines() if line.startswith("A40 "))
+    assert a40.split()[-3:] == ["board", str(boards["A40"]["measured_rows"]), "7.5"]
+    assert [line.split()[0] for line in measured.splitlines()[2:]] == [
+        name for name in names if boards[name]["measured_rows"]
+    ]
+
+
+def test_results_say_that_a_board_is_calibrated_on_nothing(command: RunGpusim, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        'name: Mine\nextends: rtx_3070\narchitecture: blackwell\ncompute_capability: "12.0"\n', encoding="utf-8"
+    )
+    sentence = "Mine is not calibrated: "
+    gemm = "gemm:512x512x512:fp16"
+    for arguments in (
+        ("gemm", "--arch", "mine.yaml", "-m", "512", "-n", "512", "-k", "512"),
+        ("gemm", "--arch", "mine.yaml", "--arch", "t4", "-m", "512,1024", "-n", "512", "-k", "512"),
+        ("compare", gemm, "--archs", "mine.yaml,t4", "--jobs", "1"),
+        ("explain", gemm, "--arch", "t4", "--to", "mine.yaml"),
+        ("model", "bert_base", "--arch", "mine.yaml", "--batch", "1", "--mode", "inference", "--jobs", "1"),
+        ("archs", "show", "mine.yaml"),
+    ):
+        assert command(*arguments).stdout.count(sentence) == 1, arguments
+    found = json.loads(command("compare", gemm, "--archs", "mine.yaml,t4", "--jobs", "1", "--format", "json").stdout)
+    assert {one["arch"]: one["calibrated_on"] for one in found} == {"Mine": "nothing", "T4": "board"}
+    explained = json.loads(command("explain", gemm, "--arch", "t4", "--to", "mine.yaml", "--format", "json").stdout)
+    assert (explained["calibrated_on"], explained["to"]["calibrated_on"]) == ("board", "nothing")
+    step = ("model", "bert_base", "--arch", "mine.yaml", "--batch", "1", "--mode", "inference", "--format", "json")
+    assert json.loads(command(*step).stdout)["calibrated_on"] == "nothing"

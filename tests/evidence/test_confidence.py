@@ -21,22 +21,28 @@ from gpusim.confidence import (
     VARIANT,
     Confidence,
     ErrorRange,
+    LeftOutBoard,
     MeasuredRange,
     PredictionInterval,
     Timed,
     ratio_of,
 )
+from gpusim.evidence.boards import board_of
 from gpusim.evidence.measured import MeasuredRow
 from gpusim.files.yamlfile import SpecError
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
+from gpusim.report.prediction_tables import predictions_tables
 from gpusim.specs import load_spec
+from gpusim.studies.calibration.assessment import LeftOut
 from gpusim.studies.calibration.fit import Calibration
 from gpusim.studies.calibration.left_out import LEAST_GROUP_ROWS, confidence_of
 from gpusim.studies.calibration.observations import Observation
 from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.vector import LayerNorm, Softmax
 
+ROOT = Path(__file__).parents[2]
+ARCH_SPECS, CALIBRATIONS = ROOT / "arch_specs", ROOT / "experiments" / "calibration"
 CUBE = Gemm(512, 512, 512, Dtype.FP16)
 ROWS = (
     ErrorRange(family="product", rows=300, low=-0.3, high=0.4),
@@ -253,3 +259,55 @@ def test_shipped_fits_know_their_errors_and_no_row(arch: str) -> None:
     assert confidence is not None
     assert any(one.family == "product" and one.low < 0 < one.high for one in confidence.errors)
     assert all(one.rows >= LEAST_ROWS for one in confidence.measured)
+
+
+# Whose runs ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "runs"),
+    [
+        ("name: T4\nextends: turing_fitted\n", "board"),
+        ("name: Mine\nextends: t4\n", "architecture"),
+        ('name: Mine\nextends: t4\narchitecture: turing\ncompute_capability: "7.5"\n', "architecture"),
+        ('name: Mine\nextends: t4\narchitecture: ada\ncompute_capability: "8.9"\n', "nothing"),
+        ('name: Mine\nextends: t4\ncompute_capability: "7.2"\n', "nothing"),
+        ("name: Mine\nextends: teaching\n", "nothing"),
+    ],
+)
+def test_a_board_is_calibrated_on_its_own_runs_or_those_of_its_architecture(
+    tmp_path: Path, text: str, runs: str
+) -> None:
+    spec = tmp_path / "mine.yaml"
+    own = Path(load_spec("t4").files[0]).read_text(encoding="utf-8") if "extends: turing_fitted" in text else text
+    spec.write_text(own, encoding="utf-8")
+    found = gpusim.predict(spec, m=512, n=512, k=512)
+    assert (found.calibrated_on, found.as_dict()["calibrated_on"]) == (runs, runs)
+    assert (found.timing.evidence == "extrapolated") == (runs == "nothing")
+    shown = "\n".join(table.plain() for table in predictions_tables([found], [{}]))
+    assert ("is not calibrated" in shown) == (runs == "nothing")
+
+
+def test_a_calibration_writes_how_far_it_is_off_on_boards_that_it_left_out() -> None:
+    rows = [observation(number, "one") for number in range(LEAST_ROWS)]
+    known = replace(
+        calibration(np.zeros(len(rows)), 290.0),
+        left_out=(
+            LeftOut("source", "one", 5, np.log([2.0] * 5)),
+            LeftOut("board", "t4", 5, np.log([1.1, 0.9, 1.1, 0.9, 1.0])),
+            LeftOut("board", "a40", 3, None),
+        ),
+    )
+    found = confidence_of({"t4": "T4", "a40": "A40"}, rows, known, (), "fit")
+    assert found.left_out == (LeftOutBoard(board="T4", rows=5, mape=8.0),)
+
+
+@pytest.mark.parametrize("report", sorted(CALIBRATIONS.glob("*.json")), ids=lambda path: path.stem)
+def test_shipped_fits_state_the_errors_on_boards_left_out_that_their_reports_have(report: Path) -> None:
+    confidence = Confidence.model_validate_json((ARCH_SPECS / "confidence" / f"{report.stem}_fitted.json").read_bytes())
+    reported = {
+        board_of(one["name"]).gpu.name: (one["rows"], round(one["mape"], 2))
+        for one in json.loads(report.read_bytes())["without"]
+        if one["kind"] == "board" and one["name"] != "all" and one["mape"] is not None
+    }
+    assert {one.board: (one.rows, one.mape) for one in confidence.left_out} == reported

@@ -90,3 +90,14 @@ def test_the_file_names_its_command(page: Path) -> None:
 def test_a_folder_that_is_not_there_is_named(command: RunGpusim, tmp_path: Path) -> None:
     asked = ("compare", "gemm:64x64x64:fp32", "--archs", "t4", "--html", tmp_path / "no" / "page.html")
     assert f"no folder {tmp_path / 'no'}; make it first" in refused(command(*asked))
+
+
+def test_the_page_says_first_that_a_board_is_calibrated_on_nothing(tmp_path: Path, open_page: Open) -> None:
+    mine = tmp_path / "mine.yaml"
+    _ = mine.write_text('name: Mine\nextends: rtx_3070\ncompute_capability: "12.0"\n', "utf-8")
+    gemm = ("gemm:512x512x512:fp16",)
+    for arguments in (("compare", *gemm, "--archs", f"{mine},t4"), ("explain", *gemm, "--arch", mine)):
+        opened = open_page(page_of(*arguments, out=tmp_path / f"{arguments[0]}.html"))
+        lead = opened.page.locator("main p, header p, p").first.inner_text()
+        assert "Mine is not calibrated: its values were fitted to no measured run" in lead
+        assert "T4 is not" not in lead

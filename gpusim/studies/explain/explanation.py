@@ -65,6 +65,7 @@ class Explained:
             "step": step_of(self.result),
             "total_us": self.total_us,
             **dict(zip(("total_us_p10", "total_us_p90", "evidence"), self.interval, strict=True)),
+            "calibrated_on": self.result.calibrated_on,
             "parts": [asdict(part) for part in self.parts],
         }
 

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from gpusim.prediction.results import Result
+from gpusim.report.calibration_notes import uncalibrated, uncalibrated_tables
 from gpusim.report.formatting import interval_text, ratio_text, time_text
 from gpusim.report.limit_text import limit_text
 from gpusim.report.model_tables import step_title
@@ -28,7 +29,8 @@ def explanation_tables(found: Explanation, workload: str) -> list[TextTable]:
         tables.append(sensitivities_table(found))
     if found.advice:
         tables.append(advice_table(found))
-    return tables
+    results = [one.result for one in (found.of, found.to) if one is not None]
+    return [*tables, *uncalibrated_tables(uncalibrated(results))]
 
 
 def explanation_rows(found: Explanation, workload: str) -> list[dict[str, Any]]:
