@@ -1,4 +1,4 @@
-"""GPU specs: list, show, diff, check, starter, schema."""
+"""GPU specs: list, show, diff, check, new, schema."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gpusim.cli.console import emit, emit_result, help_without_command, refuse, report_written, wrong_input
-from gpusim.cli.options import ArchPathOption, FileKindArgument, FormatOption, print_schema
+from gpusim.cli.datasheet_options import DatasheetOptions
+from gpusim.cli.options import ArchPathOption, FileKindArgument, FormatOption, print_schema, with_groups
+
+if TYPE_CHECKING:
+    from gpusim.specs.datasheet import Datasheet
 
 app = typer.Typer(
     help="List, show, compare and check GPU specs.", callback=help_without_command, invoke_without_command=True
@@ -104,19 +108,31 @@ def _check(file: str, arch_path: Sequence[Path]) -> int:
 
 
 @app.command("new")
+@with_groups
 def archs_new(
     name: Annotated[str, typer.Argument(help="Name of the new GPU.", metavar="NAME")],
+    stated: DatasheetOptions,
     like: Annotated[
-        str, typer.Option("--like", help="GPU to begin with: name, alias, nvidia-smi name or spec file.", metavar="GPU")
-    ],
+        str | None,
+        typer.Option(
+            "--like",
+            help="GPU to begin with, or to derive from what the datasheet does not state: name, alias, nvidia-smi name "
+            "or spec file.",
+            metavar="GPU",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("-o", help="File to write. Default: after the name.", metavar="SPEC.yaml")
     ] = None,
     arch_path: ArchPathOption = None,
 ) -> None:
-    """Write a spec to begin with: what one GPU states itself, with every source left to fill in.
+    """Write the spec of a new GPU from its datasheet, or one to begin with after another GPU.
 
-    The file extends what the other GPU extends. 'gpusim archs check' lists what is left to fill in.
+    From a datasheet the file is whole: what the datasheet does not state is derived from the most similar GPU of the
+    compute capability, or from --like, and each value says from what. A terminal asks for what is missing.
+
+    With --like alone it is to be filled in: it states what the other GPU states itself, without sources, and extends
+    what that one extends. 'gpusim archs check' lists what is left.
     """
     from gpusim.specs.starter import starter
 
@@ -125,7 +141,10 @@ def archs_new(
     path = out or Path(re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") + ".yaml")
     if path.suffix not in (".yaml", ".yml"):
         refuse(f"-o {path}: expected a .yaml file")
-    text = starter(name, like, arch_path or (), path.parent)
+    if like is not None and stated.empty:
+        text, what = starter(name, like, arch_path or (), path.parent), ""
+    else:
+        text, what = _from_datasheet(stated.sheet(name, identified=like is not None), like, arch_path or (), path)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -133,7 +152,29 @@ def archs_new(
         refuse(f"{path}: exists; remove it, or name another file with -o")
     except OSError as error:
         refuse(f"{path}: {error.strerror or error}")
-    report_written(path)
+    report_written(path, what)
+
+
+def _from_datasheet(sheet: Datasheet, like: str | None, arch_path: Sequence[Path], path: Path) -> tuple[str, str]:
+    """The text of a spec that loads, and what is in it."""
+    from tempfile import TemporaryDirectory
+
+    from gpusim.files.yamlfile import SpecError
+    from gpusim.specs import load_spec
+    from gpusim.specs.datasheet import spec_of
+
+    made = spec_of(sheet, arch_path, path.parent, like=like)
+    with TemporaryDirectory() as folder:
+        tried = Path(folder) / path.name
+        tried.write_text(made.text, encoding="utf-8")
+        try:
+            load_spec(tried, [*arch_path, *([path.parent] if path.parent.is_dir() else [])])
+        except SpecError as error:
+            refuse(re.sub(rf"^{re.escape(str(tried))}:\d+: ", "", error.problems[0]))
+    return (
+        made.text,
+        f"{made.stated} values of the datasheet, {made.derived} derived from {made.like}, the rest of its base",
+    )
 
 
 @app.command("schema")

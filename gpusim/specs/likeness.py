@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 
 from gpusim.hardware.gpu import Gpu
@@ -15,6 +16,11 @@ QUANTITIES: Mapping[str, Callable[[Gpu], float]] = {
     "MHz of boost clock": lambda gpu: gpu.clock.boost_mhz,
 }
 """What decides how far the clock, the memory and the waves of one board tell those of another."""
+
+
+def distance(a: Gpu, b: Gpu) -> float:
+    """How far two boards are apart: the sum of the logarithms of what their quantities differ by."""
+    return sum(abs(math.log(quantity(a) / quantity(b))) for quantity in QUANTITIES.values())
 
 
 def unlike(gpu: Gpu, measured: Iterable[Gpu]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.specs.citations import cited_in_full
-from gpusim.specs.document import Tree, document_of
+from gpusim.specs.document import Document, Tree, document_of
 from gpusim.specs.folders import search_folders
 from gpusim.specs.inheritance import chain
 from gpusim.specs.registry import spec_path
@@ -17,6 +17,7 @@ from gpusim.specs.sourced import TO_DO, Sourced
 from gpusim.specs.writing import file_text
 
 NAMES = ("name", "aliases", "short_names")
+IDENTITY = ("architecture", "compute_capability")
 
 
 def starter(name: str, like: str, arch_path: Iterable[Path], folder: Path) -> str:
@@ -34,20 +35,33 @@ def starter(name: str, like: str, arch_path: Iterable[Path], folder: Path) -> st
     Raises:
         SpecError: there is no such other board, or its file is wrong.
     """
-    folders = search_folders(arch_path)
-    whole = cited_in_full([document_of(file, Gpu) for file in chain(spec_path(like, folders), folders)])
-    document = whole[0]
+    document = stated_by(like, arch_path)
     other = str(document.values.get("name", document.file.path.stem))
-    names: dict[str, Any] = {"name": name, "aliases": []}
-    if "extends" in document.file.data:
-        names["extends"] = document.file.data["extends"]
-    stated = {key: value for key, value in document.values.items() if key not in NAMES}
-    names |= {key: stated.pop(key) for key in ("architecture", "compute_capability") if key in stated}
+    names = names_after(document, name)
+    stated = {key: value for key, value in document.values.items() if key not in (*NAMES, *names)}
     comments = (
         f"{name}, after {other}. Replace what differs, state kind and source of each value in place of {TO_DO},",
         "and remove what the base states alike. 'gpusim archs check' lists what is left.",
     )
     return file_text("gpu", folder, comments, {**names, **document.names}, {}, _to_do(stated, other))
+
+
+def stated_by(board: str, arch_path: Iterable[Path]) -> Document:
+    """What the file of a board states itself, with its citations written out.
+
+    Raises:
+        SpecError: there is no such board, or its file is wrong.
+    """
+    folders = search_folders(arch_path)
+    return cited_in_full([document_of(file, Gpu) for file in chain(spec_path(board, folders), folders)])[0]
+
+
+def names_after(document: Document, name: str) -> dict[str, Any]:
+    """The keys without a source of a new board that extends what another one does."""
+    names: dict[str, Any] = {"name": name, "aliases": []}
+    if "extends" in document.file.data:
+        names["extends"] = document.file.data["extends"]
+    return names | {key: document.values[key] for key in IDENTITY if key in document.values}
 
 
 def _to_do(values: Tree, other: str) -> Tree:
