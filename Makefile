@@ -45,7 +45,7 @@ ROWS_OF_ampere_ga10x := 200
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-browser capture-libraries zoo zoo-page replay fuzz site site-serve schemas calibrate calibrate-libraries generations check format bench bench-baseline readme figures dist dist-check constraints clean
+.PHONY: help demo test test-slow test-browser capture-libraries zoo zoo-page replay fuzz site site-serve schemas calibrate calibrate-libraries generations check format bench bench-baseline readme datasheets figures dist dist-check constraints clean
 
 help:
 	@echo "make demo         install, run experiments/a100_vs_v100_gemm.yaml, print the table and the paths of the plots"
@@ -65,6 +65,7 @@ help:
 	@echo "make readme       update the tables of the README and of docs/ (accuracy, model, speed); make calibrate and make bench come first"
 	@echo "make zoo          capture the networks that a table of whole models names (TABLE=steps.csv FOLDER=models)"
 	@echo "make zoo-page     capture those of all tables, predict their rows, and write docs/zoo.md (ZOO=tables, FOLDER=models; three hours)"
+	@echo "make datasheets   make shipped boards again from their datasheets, and write docs/extending.md how far predictions move"
 	@echo "make figures      draw the pictures of docs/ again, predict its tables of claims and of the design space, execute its notebook and tutorials"
 	@echo "make dist         check what wheel and sdist hold, build both into dist/"
 	@echo "make dist-check   install both into empty environments, run the demo and one of each command (PYTHONS='python3.11 python3.14':"
@@ -175,6 +176,10 @@ readme: $(VENV)/.runtime $(RECORDED)
 	$(BIN)/python benchmarks/readme.py $(addprefix --published ,$(PUBLISHED)) $(addprefix --microbenchmarks ,$(wildcard $(MICROBENCHMARKS))) \
 		$(addprefix --models ,$(STEPS)) $(addprefix --collectives ,$(COLLECTIVES)) \
 		$(addprefix --traces ,$(RECORDED) $(VECTOR_TRACES)) $(foreach table,$(TABLES),$(MEASURED)/validate/$(table).csv)
+
+# Shipped boards made again from their datasheets: how far predictions and their errors on measured rows move.
+datasheets: $(VENV)/.runtime
+	$(BIN)/python benchmarks/datasheet_specs.py --write $(addprefix --calibrate ,$(wildcard $(MEASURED)/calibrate))
 
 figures: $(VENV)/.runtime
 	$(BIN)/python benchmarks/figures.py $(addprefix --microbenchmarks ,$(wildcard $(MICROBENCHMARKS)))

@@ -28,6 +28,7 @@ NEEDED: Mapping[str, tuple[str, Callable[[str], int | float | str]]] = {
 }
 """Options without which there is no spec: what a terminal asks, and what an answer is."""
 OPTIONAL: Mapping[str, str] = {
+    "max_mhz": "Highest clock [MHz], 0 if not stated",
     "nvlink": "All NVLinks in both directions [GB/s], 0 for those of its base",
     "fp16_tflops": "Dense FP16 peak of the Tensor Cores with FP32 accumulation [TFLOP/s], 0 if not stated",
 }
@@ -48,6 +49,14 @@ class DatasheetOptions:
     sms: Annotated[int | None, typer.Option(min=1, help="Streaming multiprocessors.")] = None
     base_mhz: Annotated[float | None, typer.Option(min=1, help="Base clock [MHz].")] = None
     boost_mhz: Annotated[float | None, typer.Option(min=1, help="Boost clock [MHz].")] = None
+    max_mhz: Annotated[
+        float | None,
+        typer.Option(
+            min=1,
+            help="Highest clock [MHz]: boards for servers go no higher than their boost clock, others do. "
+            "Default: as of the most similar board.",
+        ),
+    ] = None
     l2_mib: Annotated[float | None, typer.Option(min=0.125, help="Capacity of L2 [MiB].")] = None
     dram: Annotated[str | None, typer.Option(metavar="NAME", help="DRAM technology, such as GDDR6X or HBM3.")] = None
     gb: Annotated[float | None, typer.Option(min=0.25, help="Capacity of the DRAM [GB].")] = None
@@ -107,6 +116,7 @@ class DatasheetOptions:
             board_limit_w=values["watts"],
             architecture=values["architecture"],
             compute_capability=values["compute_capability"],
+            max_mhz=values["max_mhz"] or None,
             nvlink_gb_per_s=values["nvlink"] or None,
             fp16_tflops=values["fp16_tflops"] or None,
             source=values["source"],

@@ -49,6 +49,8 @@ class Datasheet:
     """Empty: that of the boards of the compute capability."""
     compute_capability: str = ""
     """Empty: that of the boards of the architecture."""
+    max_mhz: float | None = None
+    """Highest clock [MHz]: of boards for servers the boost clock, of others more. None: as of the most similar one."""
     nvlink_gb_per_s: float | None = None
     """All NVLinks in both directions [GB/s]; None: the board is as the others of its base."""
     fp16_tflops: float | None = None
@@ -74,6 +76,7 @@ class Datasheet:
             gpu.power.board_limit_w,
             gpu.architecture,
             gpu.compute_capability,
+            gpu.clock.max_mhz if gpu.clock.max_mhz == gpu.clock.boost_mhz else None,
             None if nvlink is None else _both_directions(nvlink),
             None if fp16 is None else gpu.peak_tflops(gpu.instructions[fp16]),
         )
@@ -253,11 +256,13 @@ def _stated(sheet: Datasheet, model: Gpu, boards: Sequence[Spec]) -> Iterator[tu
     for key, value in (
         ("clock.base_mhz", sheet.base_mhz),
         ("clock.boost_mhz", sheet.boost_mhz),
+        ("clock.max_mhz", sheet.max_mhz),
         ("sm.count", sheet.sm_count),
         ("l2.capacity_mib", sheet.l2_mib),
         ("dram.capacity_gb", sheet.dram_gb),
     ):
-        yield key, Sourced(value, "datasheet", sheet.source)
+        if value is not None:
+            yield key, Sourced(value, "datasheet", sheet.source)
     of_bus = f": {sheet.dram_rate}" if sheet.dram_rate else ""
     yield "dram.peak_bandwidth_gb_per_s", Sourced(sheet.dram_gb_per_s, "datasheet", f"{sheet.source}{of_bus}")
     yield "power.board_limit_w", Sourced(sheet.board_limit_w, "datasheet", sheet.source)
