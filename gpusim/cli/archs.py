@@ -141,6 +141,10 @@ def archs_new(
     path = out or Path(re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") + ".yaml")
     if path.suffix not in (".yaml", ".yml"):
         refuse(f"-o {path}: expected a .yaml file")
+    if not path.parent.is_dir():
+        refuse(f"{path}: no folder {path.parent}; make it first")
+    if path.exists():
+        refuse(f"{path}: exists; remove it, or name another file with -o")
     if like is not None and stated.empty:
         text, what = starter(name, like, arch_path or (), path.parent), ""
     else:
@@ -148,8 +152,6 @@ def archs_new(
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
-    except FileExistsError:
-        refuse(f"{path}: exists; remove it, or name another file with -o")
     except OSError as error:
         refuse(f"{path}: {error.strerror or error}")
     report_written(path, what)
@@ -168,7 +170,7 @@ def _from_datasheet(sheet: Datasheet, like: str | None, arch_path: Sequence[Path
         tried = Path(folder) / path.name
         tried.write_text(made.text, encoding="utf-8")
         try:
-            load_spec(tried, [*arch_path, *([path.parent] if path.parent.is_dir() else [])])
+            load_spec(tried, [*arch_path, path.parent])
         except SpecError as error:
             refuse(re.sub(rf"^{re.escape(str(tried))}:\d+: ", "", error.problems[0]))
     return (

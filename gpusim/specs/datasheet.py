@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain as chained
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,13 @@ from gpusim.errors import InputError
 from gpusim.hardware.gpu import BoardLink, Gpu
 from gpusim.specs.checks import STATED_PEAK_TOLERANCE
 from gpusim.specs.document import Document, Tree, leaves
+from gpusim.specs.folders import search_folders
+from gpusim.specs.inheritance import chain
 from gpusim.specs.likeness import distance
 from gpusim.specs.load import Spec, load_spec
 from gpusim.specs.registry import list_archs
 from gpusim.specs.sourced import Sourced
-from gpusim.specs.starter import names_after, stated_by
+from gpusim.specs.starter import IDENTITY, names_after, stated_by
 from gpusim.specs.writing import file_text
 
 OTHER_MEMORY = math.log(2)
@@ -135,13 +138,17 @@ def spec_of(
         InputError: no board has the compute capability, none of those the stated peak, or it is not clear which.
     """
     folders = tuple(arch_path)
-    boards = [load_spec(entry.path, folders) for entry in list_archs(folders) if entry.name not in without]
+    identities = {
+        entry.path: _stated_identity(entry.path, folders) for entry in list_archs(folders) if entry.name not in without
+    }
     named = None if like is None else load_spec(like, folders)
-    sheet = _identified(sheet, boards, named)
-    alike = [one for one in boards if _identity(one.gpu) == _identity(sheet)]
+    sheet = _identified(sheet, sorted({*identities.values()}, key=lambda one: (len(one[1]), one[1])), named)
+    alike = [load_spec(path, folders) for path, identity in identities.items() if identity == _identity(sheet)]
     model = named or most_similar(sheet, alike)
     document = stated_by(str(model.files[0]), folders)
-    stated = dict(_stated(sheet, model.gpu, [model, *alike, *boards]))
+    stated = dict(
+        _stated(sheet, model.gpu, chained([model, *alike], (load_spec(path, folders) for path in identities)))
+    )
     derived = dict(_derived(sheet, model, dict(leaves(document.values))))
     copied = _copied(model, document) | _copied_of_memory(_memory_like(sheet, model, alike), folders)
     derived = {key: value for key, value in (copied | derived).items() if key not in stated}
@@ -159,19 +166,30 @@ def spec_of(
     return MadeSpec(text, model.gpu.name, len(stated), len(derived))
 
 
+def _stated_identity(path: Path, folders: Iterable[Path]) -> tuple[str, str]:
+    """Architecture and compute capability of a board, which is not loaded for it."""
+    files = chain(path, search_folders(folders))
+    architecture, capability = (
+        next((str(file.data[key]) for file in files if key in file.data), "") for key in IDENTITY
+    )
+    return architecture, capability
+
+
 def _identity(of: Gpu | Datasheet) -> tuple[str, str]:
     return of.architecture, of.compute_capability
 
 
-def _identified(sheet: Datasheet, boards: Sequence[Spec], like: Spec | None) -> Datasheet:
-    """The datasheet with architecture and compute capability, of which it may state one or, beside ``like``, none."""
-    gpus = [one.gpu for one in boards]
+def _identified(sheet: Datasheet, identities: Sequence[tuple[str, str]], like: Spec | None) -> Datasheet:
+    """The datasheet with architecture and compute capability, of which it may state one or, beside ``like``, none.
+
+    Args:
+        identities: Those of the boards.
+    """
     architecture, capability = sheet.architecture.lower(), sheet.compute_capability
     if not (architecture or capability):
         if like is None:
             raise InputError("no --architecture and no --compute-capability; state one, or name a board with --like")
         architecture, capability = _identity(like.gpu)
-    identities = sorted({_identity(one) for one in gpus}, key=lambda one: one[1])
     found = [one for one in identities if architecture in ("", one[0]) and capability in ("", one[1])]
     if len(found) > 1:
         listed = ", ".join(one for _, one in found)
@@ -246,7 +264,7 @@ def _memory_like(sheet: Datasheet, model: Spec, alike: Sequence[Spec]) -> Spec:
     return model if _same_memory(sheet, model.gpu) or not same else min(same, key=_distance_to(sheet))
 
 
-def _stated(sheet: Datasheet, model: Gpu, boards: Sequence[Spec]) -> Iterator[tuple[str, Sourced[Any]]]:
+def _stated(sheet: Datasheet, model: Gpu, boards: Iterable[Spec]) -> Iterator[tuple[str, Sourced[Any]]]:
     """What the datasheet states, by key path.
 
     Args:

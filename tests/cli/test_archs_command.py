@@ -1,13 +1,18 @@
 """``archs new``, ``diff`` and ``schema``: a spec to begin with, refused until every source is filled in."""
 
 import json
+import os
+import pty
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from conftest import RunGpusim, refused
 
+import gpusim
 from gpusim.specs import load_spec
 
 SIZE = ("-m", "512", "-n", "512", "-k", "512", "--format", "json")
@@ -52,7 +57,7 @@ def test_a_starter_after_a_board_that_extends_nothing_states_all(command: RunGpu
         (("Mine", "--like", "rtx-3090", "-o", "there.yaml"), r"there\.yaml: exists; remove it, or name another file"),
         (("Mine", "--like", "rtx-309"), r"rtx-309: unknown GPU; did you mean .*RTX-3090"),
         (("Mine", "--like", "rtx-3090", "-o", "mine.txt"), r"-o mine\.txt: expected a \.yaml file"),
-        (("Mine", "--like", "rtx-3090", "-o", "no/mine.yaml"), r"no/mine\.yaml: No such file or directory"),
+        (("Mine", "--like", "rtx-3090", "-o", "no/mine.yaml"), r"no/mine\.yaml: no folder no; make it first"),
         ((" ", "--like", "rtx-3090"), r"NAME: expected printable text"),
     ],
 )
@@ -63,6 +68,87 @@ def test_what_cannot_be_written_is_refused(
     assert re.search(problem, refused(command("archs", "new", *arguments)))
     assert [path.name for path in tmp_path.iterdir()] == ["there.yaml"]
     assert (tmp_path / "there.yaml").read_text(encoding="utf-8") == "mine"
+
+
+STATED = (
+    *("--compute-capability", "8.6", "--sms", "38", "--base-mhz", "1410", "--boost-mhz", "1665", "--l2-mib", "4"),
+    *("--dram", "GDDR6", "--gb", "8", "--watts", "200", "--source", "GA104 datasheet"),
+)
+BUS = ("--bus-bits", "256", "--gbit-per-s", "14")
+
+
+def test_a_datasheet_gives_a_whole_spec(command: RunGpusim, tmp_path: Path) -> None:
+    done = command("archs", "new", "RTX 3060 Ti", *STATED, *BUS, "--fp16-tflops", "32.4")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert re.search(
+        r"wrote rtx_3060_ti\.yaml: 8 values of the datasheet, \d derived from RTX-3070, the rest of its base\n$",
+        done.stderr,
+    )
+    assert command("archs", "check", tmp_path / "rtx_3060_ti.yaml").returncode == 0
+    spec = load_spec(tmp_path / "rtx_3060_ti.yaml")
+    assert (spec.gpu.name, spec.gpu.sm.count, spec.gpu.dram.peak_bandwidth_gb_per_s) == ("RTX 3060 Ti", 38, 448.0)
+    bandwidth = spec.provenance["dram.peak_bandwidth_gb_per_s"]
+    assert (bandwidth.kind, bandwidth.source) == ("datasheet", "GA104 datasheet: 256 bit / 8 x 14 Gbit/s")
+    assert command("gemm", "--arch", "rtx_3060_ti.yaml", *SIZE).returncode == 0
+    other = command("archs", "new", "Other", *STATED, "--gb-per-s", "448", "--like", "rtx-3090")
+    assert "derived from RTX-3090" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ((), "--sms, --base-mhz, --boost-mhz, --l2-mib, --dram, --gb, --gb-per-s, --watts: missing; state what the"),
+        (
+            ("--sms", "3", "--like", "t4"),
+            "--base-mhz, --boost-mhz, --l2-mib, --dram, --gb, --gb-per-s, --watts: missing",
+        ),
+        (STATED, "--gb-per-s: missing"),
+        ((*STATED, "--bus-bits", "256"), "--bus-bits and --gbit-per-s: need each other"),
+        ((*STATED, *BUS, "--gb-per-s", "448"), "--gb-per-s: states again what --bus-bits and --gbit-per-s give"),
+        ((*STATED, *BUS, "--base-mhz", "1810"), "clock.boost_mhz: min 210 <= base 1810 <= boost 1665"),
+        ((*STATED, *BUS, "--sms", "0"), "--sms"),
+        ((*STATED, *BUS, "--fp16-tflops", "99"), "99 TFLOP/s of FP16: with 38 SMs at 1665 MHz a board of"),
+        ((*STATED, *BUS, "--compute-capability", "3.5"), "3.5: no board to derive the rest from"),
+        ((*STATED, *BUS, "--like", "rtx-309"), "rtx-309: unknown GPU"),
+        ((*STATED, *BUS, "-o", "no/mine.yaml"), "no/mine.yaml: no folder no; make it first"),
+    ],
+)
+def test_a_datasheet_that_gives_no_spec_is_refused(
+    command: RunGpusim, tmp_path: Path, arguments: tuple[str, ...], problem: str
+) -> None:
+    assert problem in refused(command("archs", "new", "Mine", *arguments))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_terminal_is_asked_for_what_is_missing(tmp_path: Path) -> None:
+    terminal, program = pty.openpty()
+    environment = {**os.environ, "PYTHONPATH": str(Path(gpusim.__file__).parents[1]), "NO_COLOR": "1"}
+    arguments = ("archs", "new", "Mine", "--dram", "GDDR6", "--gb", "8", *BUS)
+    with subprocess.Popen(
+        (sys.executable, "-m", "gpusim", *arguments),
+        stdin=program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, env=environment, text=True,
+    ) as running:  # fmt: skip
+        os.close(program)
+        os.write(terminal, b"8.6\n38\n1410\nmany\n1665\n4\n200\n0\n0\n32.4\n")
+        out, said = running.communicate(timeout=120)
+    os.close(terminal)
+    assert (running.returncode, out.strip()) == (0, "")
+    questions = [
+        "capability",
+        "Streaming",
+        "Base clock",
+        "Boost clock",
+        "L2",
+        "Power limit",
+        "Highest",
+        "NVLinks",
+        "FP16",
+    ]
+    places = [said.index(question) for question in questions]
+    assert places == sorted(places)
+    assert said.count("Error: ") == said.count("Boost clock") - 1 == 1  # asked again
+    assert "derived from RTX-3070" in said
+    assert load_spec(tmp_path / "mine.yaml").gpu.sm.count == 38
 
 
 def test_the_values_in_which_two_boards_differ_are_listed_with_their_ratio(command: RunGpusim) -> None:
