@@ -76,7 +76,7 @@ def commands(section: str) -> list[list[str]]:
 
 def test_every_block_of_the_page_belongs_to_a_section_that_is_tested() -> None:
     tested = {"A GPU", "A kernel", LIBRARY, "A host", "A node", "An operator of your own", "All of it from Python"}
-    tested |= {FUNCTION_AND_LAYER, "A main-loop kind"}
+    tested |= {"A GPU from a datasheet", FUNCTION_AND_LAYER, "A main-loop kind"}
     assert {block.section for block in blocks()} == tested
     assert {block.language for block in blocks()} <= {"yaml", "sh", "python", "diff"}
 
@@ -86,6 +86,14 @@ def test_a_gpu_is_a_file(command: RunGpusim, tmp_path: Path) -> None:
     check, gemm = (command(*line) for line in commands("A GPU"))
     assert (check.returncode, gemm.returncode) == (0, 0), check.stderr + gemm.stderr
     assert "on T4-GDDR6X" in gemm.stdout
+
+
+def test_a_gpu_is_made_from_its_datasheet(command: RunGpusim, tmp_path: Path) -> None:
+    (tmp_path / "my-specs").mkdir()
+    made, gemm = (command(*line) for line in commands("A GPU from a datasheet"))
+    assert (made.returncode, gemm.returncode) == (0, 0), made.stderr + gemm.stderr
+    assert "derived from RTX-3070" in made.stderr
+    assert "on RTX 3060 Ti" in gemm.stdout
 
 
 def test_a_kernel_is_an_entry_of_a_catalogue(command: RunGpusim, tmp_path: Path) -> None:
