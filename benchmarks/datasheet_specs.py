@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -41,7 +42,7 @@ from gpusim.workloads.vector import Elementwise, LayerNorm, Softmax
 
 PAGE = ROOT / "docs" / "extending.md"
 SECTION = "datasheets"
-ROWS = 40
+ROWS = 30
 SIZES = (
     *((size, size, size) for size in (256, 512, 1024, 2048, 4096)),
     *((8192, 8192, 1024), (128, 12288, 4096), (16, 4096, 4096), (1, 8192, 8192)),
@@ -108,21 +109,29 @@ def _mape(report: ValidationReport) -> float | None:
 
 
 def drawn(folder: Path, count: int) -> dict[str, list[MeasuredRow]]:
-    """Rows of each board, drawn at random from all tables of a folder that have operators."""
+    """Rows of each board, drawn at random from all tables of a folder, of operators that the shipped fits know."""
     rows: dict[str, list[MeasuredRow]] = {}
     for path in sorted(folder.glob("*.csv")):
         for one in read_measured(path):
-            if one.operator is not None and (name := _name(one.gpu)):
-                rows.setdefault(name, []).append(one)
+            if one.operator is not None and (spec := _spec(one.gpu)) and _known(spec, one.operator):
+                rows.setdefault(spec.gpu.name, []).append(one)
     chosen = {name: default_rng(0).permutation(len(found))[:count] for name, found in rows.items()}
     return {name: [rows[name][at] for at in sorted(places)] for name, places in chosen.items()}
 
 
-def _name(gpu: str) -> str:
+@cache
+def _spec(gpu: str) -> Spec | None:
+    """The shipped board of a name in a table."""
     try:
-        return board_of(gpu).gpu.name
+        return board_of(gpu)
     except UnknownGpuError:
-        return ""
+        return None
+
+
+def _known(spec: Spec, operator: Operator) -> bool:
+    """Whether measured operators of the architecture surround one."""
+    known = spec.system.confidence
+    return known is not None and known.evidence(spec.gpu.name, operator) != "extrapolated"
 
 
 def table(found: Sequence[Comparison]) -> Iterator[str]:
