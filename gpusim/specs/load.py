@@ -194,12 +194,12 @@ def _confidence_file(gpu: Stated[Gpu]) -> Path | None:
         path = document.file.path.parent / CONFIDENCE / f"{document.file.path.stem}.json"
         if first_file([path]):
             own, fitted = (_identity(documents) for documents in (gpu.documents, gpu.documents[at:]))
-            return path if own == fitted else None
+            return path if all(of is None or of == one for one, of in zip(own, fitted, strict=True)) else None
     return None
 
 
 def _identity(documents: Sequence[Document]) -> list[object]:
-    """Architecture and compute capability, as the nearest file states them."""
+    """Architecture and compute capability, as the nearest file states them; None where none does."""
     return [
         next((document.values[key] for document in documents if key in document.values), None)
         for key in ("architecture", "compute_capability")

@@ -288,6 +288,20 @@ def test_a_board_is_calibrated_on_its_own_runs_or_those_of_its_architecture(
     assert ("is not calibrated" in shown) == (runs == "nothing")
 
 
+def test_a_fit_of_several_compute_capabilities_speaks_for_the_boards_of_each(tmp_path: Path) -> None:
+    shipped = Path(load_spec("t4").files[0]).parent
+    for name in ("turing", "turing_fitted"):
+        text = (shipped / f"{name}.yaml").read_text(encoding="utf-8").replace('compute_capability: "7.5"\n', "")
+        (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
+    (tmp_path / "confidence").mkdir()
+    (tmp_path / "confidence" / "turing_fitted.json").write_bytes(
+        (shipped / "confidence" / "turing_fitted.json").read_bytes()
+    )
+    text = (shipped / "t4.yaml").read_text(encoding="utf-8").replace("name: T4", "name: Mine")
+    (tmp_path / "mine.yaml").write_text(f'{text}\ncompute_capability: "7.4"\n', encoding="utf-8")
+    assert load_spec(tmp_path / "mine.yaml").system.calibrated_on == "architecture"
+
+
 def test_a_calibration_writes_how_far_it_is_off_on_boards_that_it_left_out() -> None:
     rows = [observation(number, "one") for number in range(LEAST_ROWS)]
     known = replace(
@@ -302,9 +316,10 @@ def test_a_calibration_writes_how_far_it_is_off_on_boards_that_it_left_out() -> 
     assert found.left_out == (LeftOutBoard(board="T4", rows=5, mape=8.0),)
 
 
-@pytest.mark.parametrize("report", sorted(CALIBRATIONS.glob("*.json")), ids=lambda path: path.stem)
-def test_shipped_fits_state_the_errors_on_boards_left_out_that_their_reports_have(report: Path) -> None:
-    confidence = Confidence.model_validate_json((ARCH_SPECS / "confidence" / f"{report.stem}_fitted.json").read_bytes())
+@pytest.mark.parametrize("file", sorted((ARCH_SPECS / "confidence").glob("*.json")), ids=lambda path: path.stem)
+def test_shipped_fits_state_the_errors_on_boards_left_out_that_their_reports_have(file: Path) -> None:
+    confidence = Confidence.model_validate_json(file.read_bytes())
+    report = CALIBRATIONS / f"{file.stem.removesuffix('_fitted')}.json"
     reported = {
         board_of(one["name"]).gpu.name: (one["rows"], round(one["mape"], 2))
         for one in json.loads(report.read_bytes())["without"]
