@@ -143,6 +143,10 @@ class LoadStore(Record):
     l2_port_bytes_per_cycle: BytesPerCycle = Field(description="Bandwidth from L2 to one SM [B/SM cycle].")
     l2_port_write_bytes_per_cycle: BytesPerCycle = Field(description="Bandwidth from one SM to L2 [B/SM cycle].")
     bulk_copy_cycles: Cycles = Field(description="Latency of a bulk copy (TMA) beyond that of a load [SM cycles].")
+    tlb_reach_mib: float = Field(ge=0.001, le=NO_LIMIT, description="Memory whose translations an SM holds [MiB].")
+    tlb_refill_cycles: Cycles = Field(
+        description="Time of an SM's loads that a translation takes which it has to fetch [SM cycles]."
+    )
     staging_fma_slots: float = Field(
         ge=0,
         le=1_000,

@@ -45,7 +45,7 @@ IN_THE_LAUNCH = {
         "shared_memory.epilogue_pass_cycles",
     ),
     *("load_store.staging_fma_slots", "load_store.computed_address_cost", "load_store.gather_mma_slots"),
-    "load_store.async_copy",
+    *("load_store.async_copy", "load_store.tlb_reach_mib", "load_store.tlb_refill_cycles"),
     *("l2.drift_steps", "l2.drift_fraction", "l2.lag_steps"),
     "dram.mixed_write_cost",
     *("instructions.*.shape", "pipes.*.latency_cycles"),

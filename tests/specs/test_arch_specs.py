@@ -212,3 +212,10 @@ def test_the_newest_library_as_of_an_older_version_of_cuda_has_the_kernels_of_th
 def test_every_board_has_a_library_for_every_version_of_cuda(cuda: int | str) -> None:
     for entry in list_archs():
         assert load_spec(entry.name, cuda=cuda).system.library.split_k_search is not None
+
+
+def test_the_readme_counts_the_boards_that_ship() -> None:
+    (stated,) = re.findall(r"Specs of (\d+) boards", (REPOSITORY / "README.md").read_text(encoding="utf-8"))
+    assert int(stated) == sum(
+        load_spec(entry.name).gpu.architecture not in ("teaching", "blackwell") for entry in list_archs()
+    )

@@ -14,14 +14,18 @@ from gpusim.lowering.columns import Array, Columns
 from gpusim.lowering.gemm.kernel_facts import WIDE_SHARED_BYTES
 from gpusim.lowering.gemm.problem import Problems, Tiles
 from gpusim.lowering.gemm.schedule import Block, KStep
+from gpusim.lowering.locality import survival_fractions
 from gpusim.lowering.operand import Operands, element_access_bytes
-from gpusim.units import ceil_div
+from gpusim.units import MIB, ceil_div
 
 WARP_RUN_BYTES = 128
 """Part of a row that a warp's access covers, 8 threads of 16 bytes (CUTLASS: PitchLinearWarpRakedThreadMap) [B].
 
 Where rows are not aligned, it lies in two lines.
 """
+
+PAGE_BYTES = 2**21
+"""Page of memory that a translation is of (Jia et al., arXiv:1804.06826: 2 MiB) [B]."""
 
 WORD_BITS = 32
 """Width of a register [bits]. Smaller elements travel packed (half2, dp4a)."""
@@ -43,6 +47,7 @@ def k_steps_of(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Colu
     across = tiles.counts[::-1]
     sharers = across / ceil_div(across, kernels.cluster[::-1])
     l2_bytes = panel_bytes * overfetch / sharers
+    through_l2_port = sm_bytes + _translation_bytes(gpu, kernels, problems, tiles)
     # L2 holds panels without the rest of the sectors that their edges share, and once what several elements of a
     # gathered operand stand for.
     block_bytes = panel_bytes / operands.reads_per_element
@@ -54,7 +59,7 @@ def k_steps_of(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Colu
             axes=("batch", "split", axis),
             block_bytes=block_bytes[place],
             l2_bytes=l2_bytes[place],
-            sm_bytes=sm_bytes[place],
+            sm_bytes=through_l2_port[place],
             runs=runs[place],
         )
         for place, (tensor, axis) in enumerate((("A", "x"), ("B", "y")))
@@ -86,6 +91,18 @@ def k_steps_of(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Colu
         pipe_slots=pipe_slots,
         issue_slots=np.where(self_loading, pipe_slots + other, loop.bulk_issue_slots),
     )
+
+
+def _translation_bytes(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Array:
+    """What would pass an SM's port to L2 while the translations that a step of a CTA lacks are fetched [B].
+
+    The CTAs of an SM are at pages of their own. Rows far apart, which are read a slice at a time, are many pages.
+    """
+    path = gpu.load_store
+    (touched,) = problems.operands.touched_bytes(tiles.sm_rows, kernels.tile_k, PAGE_BYTES)
+    resident_bytes = kernels.occupancy.ctas * (touched[0] + touched[1])
+    missed = 1.0 - survival_fractions(resident_bytes, path.tlb_reach_mib * MIB)
+    return np.asarray(touched / PAGE_BYTES * missed * path.tlb_refill_cycles * path.l2_port_bytes_per_cycle)
 
 
 def _through_port(
