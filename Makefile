@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest -n auto
 MEASURED := $(or $(GPUSIM_MEASURED),../shared/measured)
 MICROBENCHMARKS := $(MEASURED)/../facts/microbenchmarks.csv
 # Single figures, which nothing is fitted to.
-PUBLISHED := $(wildcard $(MEASURED)/published.csv)
+PUBLISHED := $(wildcard $(MEASURED)/published.csv $(MEASURED)/published_ada_pascal.csv)
 # Steps of whole models.
 STEPS := $(wildcard $(MEASURED)/../end_to_end/neusight.csv $(MEASURED)/../end_to_end/nvidia_pytorch.csv)
 COLLECTIVES := $(wildcard $(MEASURED)/../comm/*.csv)
@@ -22,7 +22,9 @@ VECTOR_TRACES := $(wildcard $(MEASURED)/../traces/memory_bound.csv)
 TABLES := deepbench_v100_fp16 deepbench_v100_fp32 apex_v100_fp16 deepbench_t4_fp16 deepbench_t4_fp32 \
 	vidur_a100_fp16 vidur_a40_fp16 aiconfigurator_a100_bf16 aiconfigurator_a100_int8 neusight_linear_fp32 neusight_bmm_fp32 \
 	llmservingsim_rtx3090_bf16 aiconfigurator_h200_bf16 neusight_memory_bound_fp32 neusight_short_rows_fp32 liger_vector \
-	deepbench_conv neusight_conv_fp32
+	deepbench_conv neusight_conv_fp32 aiconfigurator_l40s_bf16 aiconfigurator_l40s_int8 neusight_l4_linear_fp32 neusight_l4_bmm_fp32 \
+	neusight_l4_memory_bound_fp32 neusight_pascal_linear_fp32 neusight_pascal_bmm_fp32 neusight_pascal_conv_fp32 \
+	neusight_pascal_memory_bound_fp32
 # Tables of MEASURED/calibrate that each architecture is calibrated on.
 CALIBRATED := pascal volta turing ampere_ga100 ampere_ga10x hopper ada
 MEASURED_ON_volta := deepbench_v100_fp16 deepbench_v100_fp32 apex_v100_fp16 neusight_linear_fp32 neusight_bmm_fp32

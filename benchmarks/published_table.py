@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from accuracy_table import percent
@@ -15,9 +16,9 @@ from gpusim.studies.validation.report import ValidationReport, validate
 HEADINGS = "| GPU | type | figures | mean error | median | bias |\n|---|---|---:|---:|---:|---:|"
 
 
-def validated_figures(file: Path) -> ValidationReport:
+def validated_figures(files: Sequence[Path]) -> ValidationReport:
     """Predictions of all figures."""
-    return validate([file], service=Service(available_cores(), cache=True))
+    return validate(files, service=Service(available_cores(), cache=True))
 
 
 def published_summary(report: ValidationReport) -> str:

@@ -1,6 +1,6 @@
 """Writes the generated tables of the README and of docs/accuracy.md, docs/model.md and docs/speed.md.
 
-    python benchmarks/readme.py [--published FIGURES.csv] [--microbenchmarks PUBLISHED.csv] [--models STEPS.csv]...
+    python benchmarks/readme.py [--published FIGURES.csv]... [--microbenchmarks PUBLISHED.csv] [--models STEPS.csv]...
                                 [--collectives RUNS.csv]... [--traces RUNS.csv]... [MEASURED.csv...]
 
 What stands between two markers is replaced. docs/accuracy.md has errors on measured runs (``accuracy``) with the date,
@@ -62,7 +62,7 @@ def main() -> None:
     """Write the pages."""
     parser = argparse.ArgumentParser(description="Write the generated tables of the README and of docs/.")
     parser.add_argument("files", nargs="*", type=Path, metavar="MEASURED.csv")
-    parser.add_argument("--published", type=Path, metavar="FIGURES.csv")
+    parser.add_argument("--published", type=Path, action="append", default=[], metavar="FIGURES.csv")
     parser.add_argument("--microbenchmarks", type=Path, metavar="PUBLISHED.csv")
     parser.add_argument("--models", type=Path, action="append", default=[], metavar="STEPS.csv")
     parser.add_argument("--collectives", type=Path, action="append", default=[], metavar="RUNS.csv")
