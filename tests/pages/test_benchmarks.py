@@ -343,7 +343,7 @@ def test_published_figures_are_a_table_and_a_sentence(tmp_path: Path) -> None:
         )
     ]
     (tmp_path / "figures.csv").write_text("\n".join([columns, *lines, ""]), encoding="utf-8")
-    report = published_table.validated_figures(tmp_path / "figures.csv")
+    report = published_table.validated_figures([tmp_path / "figures.csv"])
     sentence = published_table.published_summary(report)
     assert sentence.startswith("Mean and median error: 3 of 4 figures ")
     assert ("; 1 in TF32 " in sentence, "; 1 with 2:4 sparsity " in sentence) == (True, True)
