@@ -186,6 +186,7 @@ datasheets: $(VENV)/.runtime
 figures: $(VENV)/.runtime
 	$(BIN)/python benchmarks/figures.py $(addprefix --microbenchmarks ,$(wildcard $(MICROBENCHMARKS)))
 	$(BIN)/python benchmarks/claims_page.py
+	$(BIN)/python benchmarks/training_2020_page.py
 	$(BIN)/python benchmarks/design_space_page.py
 	$(BIN)/python benchmarks/notebook.py
 	$(BIN)/python benchmarks/drawings.py
