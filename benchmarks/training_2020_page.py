@@ -194,8 +194,9 @@ def _figure(trained: Sequence[Trained]) -> Figure:
     canvas = Canvas()
     for column, (network, title) in enumerate(NETWORKS.items()):
         own = [one for one in trained if one.network == network]
-        base, best = _unit(own), {one.gpu: one for one in sorted(own, key=lambda one: one.predicted)}
-        shown = list(best.values())
+        base = _unit(own)
+        best = {one.gpu: one for one in sorted(own, key=lambda one: one.predicted)}
+        shown = sorted(best.values(), key=lambda one: one.predicted)
         ax = canvas.panel(0, column, PANEL_IN, len(shown) * BAR_IN + 0.1, title)
         places = range(len(shown))
         values = [one.predicted / base.predicted for one in shown]
