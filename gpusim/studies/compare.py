@@ -24,6 +24,8 @@ from gpusim.studies.prices import Prices, read_prices
 from gpusim.studies.workload import GpuVariant, Predicted, Workload, evidence_of, step_of
 
 US_OF_HOUR = 3600e6
+LEFT_OUT = ("8 in 10 runs", ">energy", ">as a CUDA graph", ">runs a dollar")
+"""Columns that a narrow terminal leaves out, in this order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,8 @@ class Compared:
     runs_per_dollar: float | None = None
     """Runs for a dollar at a price by the hour."""
     relative_value: float | None = None
-    """Performance for the money over that of the baseline, or of the fastest board with a price if that has none."""
+    """Performance for the money over that of the baseline, or of the fastest board with a price if that has none. None,
+    as is ``runs_per_dollar``, where the workload does not fit into the memory."""
     reason: str = ""
     """Why the board cannot run it, or that it is not known; one line."""
 
@@ -158,19 +161,19 @@ def _compared(
         memory_gib=result.memory_gib,
         fits=result.fits,
         price=price,
-        runs_per_dollar=US_OF_HOUR / (time_us * price) if price and hourly else None,
+        runs_per_dollar=US_OF_HOUR / (time_us * price) if price and hourly and result.fits else None,
     )
 
 
 def _related(ran: Sequence[Compared]) -> list[Compared]:
     """Boards with their values for the money over the first, the fastest first."""
     ordered = sorted(ran, key=lambda one: one.time_us or 0.0)
-    over = next((one for one in (*ran[:1], *ordered) if one.price), None)
+    over = next((one for one in (*ran[:1], *ordered) if one.price and one.fits), None)
     return [
         replace(
             one,
             baseline=ran[0].gpu,
-            relative_value=_cost(over) / _cost(one) if over and one.price else None,
+            relative_value=_cost(over) / _cost(one) if over and one.price and one.fits else None,
         )
         for one in ordered
     ]
@@ -218,7 +221,8 @@ def comparison_tables(found: Sequence[Compared], workload: str, prices: Prices |
         ">runs a dollar",
     )
     what = (ran[0].step or workload) if ran else ""
-    tables = [TextTable(f"{what}, speedup over {ran[0].baseline}", (*headings, ">relative value"), rows)] if ran else []
+    title = f"{what}, speedup over {ran[0].baseline}" if ran else ""
+    tables = [TextTable(title, (*headings, ">relative value"), rows, LEFT_OUT)] if ran else []
     if refused := tuple((one.gpu, one.reason) for one in _refused(found)):
         tables.append(TextTable("Cannot run it", ("GPU", "reason"), refused))
     return [*tables, *uncalibrated_tables([one.arch for one in ran if one.calibrated_on == "nothing"])]

@@ -11,6 +11,7 @@ import pytest
 from conftest import RunGpusim, refused
 
 import gpusim
+from gpusim.studies.compare import Compared, comparison_tables
 from gpusim.studies.prices import read_prices
 
 SMALL = ("compare", "gemm:64x128x256:fp16", "--detail", "bound", "--jobs", "1")
@@ -79,6 +80,40 @@ def test_memory_decides_the_status_of_named_boards_only(command: RunGpusim) -> N
     everywhere = command(*asked)
     assert (everywhere.returncode, everywhere.stderr) == (0, "")
     assert "(does not fit)" in everywhere.stdout
+
+
+def test_a_board_with_too_little_memory_has_no_value_for_the_money(command: RunGpusim, tmp_path: Path) -> None:
+    (tmp_path / "prices.csv").write_text("gpu,per_hour\nt4,0.5\na100-sxm4-80gb,2\n", encoding="utf-8")
+    asked = (
+        "compare",
+        "gemm:100000x100000x8192:fp16",
+        "--detail",
+        "bound",
+        "--jobs",
+        "1",
+        "--archs",
+        "t4,a100-sxm4-80gb",
+    )
+    priced = ("--prices", "prices.csv", "--format", "json", "--allow-oom")
+    a100, t4 = json.loads(command(*asked, *priced).stdout)
+    assert (a100["fits"], a100["relative_value"], a100["baseline"]) == (True, 1, "T4")
+    assert (t4["fits"], t4["price"], t4["relative_value"], t4["runs_per_dollar"]) == (False, 0.5, None, None)
+
+
+def test_each_board_keeps_a_row_on_a_terminal_of_100_characters() -> None:
+    found = [
+        Compared(
+            arch, step="resnet50, training in amp-fp16", time_us=1e5, speedup=1.25, speedup_p10=1.02, speedup_p90=1.51,
+            bottleneck="dram", as_graph_us=9e4, time_us_p10=9e4, time_us_p90=1.1e5, energy_mj=1.5e5, memory_gib=20.87,
+            fits=False, price=11999.0, runs_per_dollar=1234.0, relative_value=1.25, baseline="A10",
+        )
+        for arch in ("A100-SXM4-80GB", "Quadro-RTX-8000", "V100S-PCIe-32GB")
+    ]  # fmt: skip
+    (table,) = comparison_tables(found, "resnet50")
+    drawn = table.drawn(100)
+    assert drawn.row_count == len(found)
+    assert [column.header for column in drawn.columns if str(column.header) in ("GPU", "relative value")]
+    assert "energy" in str(drawn.caption)
 
 
 def test_results_name_the_values_that_were_replaced(command: RunGpusim) -> None:
