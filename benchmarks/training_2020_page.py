@@ -100,7 +100,7 @@ def main() -> None:
         *_sources_of_throughput(finished.rows),
         f"Written at {commit()}.",
     )
-    PAGE.write_text("\n\n".join(part.strip() for part in parts) + "\n", encoding="utf-8")
+    _ = PAGE.write_text("\n\n".join(part.strip() for part in parts) + "\n", encoding="utf-8")
     print(f"wrote {PAGE}")
     with mpl.rc_context(STYLE):
         _figure(trained).savefig(PLOT)

@@ -24,7 +24,7 @@ from gpusim.studies.prices import Prices, read_prices
 from gpusim.studies.workload import GpuVariant, Predicted, Workload, evidence_of, step_of
 
 US_OF_HOUR = 3600e6
-LEFT_OUT = ("8 in 10 runs", ">energy", ">as a CUDA graph", ">runs a dollar")
+LEFT_OUT = ("8 in 10 runs", ">as a CUDA graph", ">energy", ">runs a dollar")
 """Columns that a narrow terminal leaves out, in this order."""
 
 
@@ -200,7 +200,8 @@ def comparison_tables(found: Sequence[Compared], workload: str, prices: Prices |
             one.bottleneck,
             "" if one.as_graph_us is None else time_text(one.as_graph_us),
             energy_text(one.energy_mj or 0.0),
-            f"{one.memory_gib:.4g}" + ("" if one.fits else " (does not fit)"),
+            f"{one.memory_gib:.4g}",
+            "" if one.fits else "no",
             "" if one.price is None else f"{one.price:g}",
             "" if one.runs_per_dollar is None else f"{one.runs_per_dollar:.4g}",
             "" if one.relative_value is None else f"{one.relative_value:.2f}",
@@ -217,6 +218,7 @@ def comparison_tables(found: Sequence[Compared], workload: str, prices: Prices |
         ">as a CUDA graph",
         ">energy",
         ">memory GiB",
+        "fits",
         price,
         ">runs a dollar",
     )
