@@ -202,10 +202,10 @@ calibrate-libraries: $(VENV)/.runtime $(RECORDED)
 		$(addprefix --recorded ,$(RECORDED)) --format json > experiments/calibration/libraries/nvidia.json.new
 	mv experiments/calibration/libraries/nvidia.json.new experiments/calibration/libraries/nvidia.json
 
-# Architectures predicted before their fit: weights of the choice from the tables of older ones alone.
+# Architectures predicted before their fit: weights of the choice from the tables of older ones alone, or the shipped ones
+# where no table of theirs took part in that fit (ada).
 OLDER_THAN_ampere_ga100 := volta turing
 OLDER_THAN_hopper := volta turing ampere_ga100 ampere_ga10x
-OLDER_THAN_ada := volta turing ampere_ga100 ampere_ga10x
 
 generations: $(addprefix generation-,ampere_ga100 hopper ada)
 

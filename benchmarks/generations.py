@@ -1,10 +1,11 @@
 """How a generation of GPUs is predicted before anything is fitted to it.
 
-python benchmarks/generations.py ada --older calibrate/OLDER.csv ... --measured calibrate/OWN.csv ... -o FILE.json
+python benchmarks/generations.py hopper --older calibrate/OLDER.csv ... --measured calibrate/OWN.csv ... -o FILE.json
 
 The weights that all libraries share are fitted to the tables of older architectures alone; the architecture keeps the
-datasheet and microbenchmark values of its base. Nothing recorded of its kernels takes part. The file has the errors by
-table, for ``make readme``.
+datasheet and microbenchmark values of its base. Nothing recorded of its kernels takes part. Without ``--older`` the
+shipped weights serve, where no table of the architecture took part in their fit. The file has the errors by table, for
+``make readme``.
 """
 
 from __future__ import annotations
@@ -27,13 +28,15 @@ def predicted_before_its_fit(arch: str, older: Sequence[Path], measured: Sequenc
 
     Args:
         arch: base of the architecture, such as ``ada``.
-        older: tables that the weights are fitted to.
+        older: tables that the weights are fitted to; none: the shipped weights, which never saw the architecture.
         measured: tables of the architecture.
     """
     with tempfile.TemporaryDirectory() as folder:
         specs = Path(folder, "specs")
         shutil.copytree(SPECS, specs)
-        _gpusim("calibrate", "--library", "nvidia", "-o", str(specs / "libraries/nvidia_fitted.yaml"), *_options(older))
+        if older:
+            library = specs / "libraries/nvidia_fitted.yaml"
+            _gpusim("calibrate", "--library", "nvidia", "-o", str(library), *_options(older))
         for stem in (SPECS / kind / f"{arch}_fitted.yaml" for kind in ("libraries", "sources", "hosts")):
             (specs / stem.relative_to(SPECS)).unlink(missing_ok=True)
         (specs / "confidence" / f"{arch}_fitted.json").unlink(missing_ok=True)
@@ -60,7 +63,7 @@ def main() -> None:
     """Runs from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("arch", help="base of the architecture, such as ada")
-    parser.add_argument("--older", nargs="+", type=Path, required=True, metavar="CSV", help="tables to fit weights to")
+    parser.add_argument("--older", nargs="*", type=Path, default=[], metavar="CSV", help="tables to fit weights to")
     parser.add_argument("--measured", nargs="+", type=Path, required=True, metavar="CSV", help="tables of its boards")
     parser.add_argument("-o", dest="out", type=Path, required=True, metavar="JSON", help="file to write")
     asked = parser.parse_args()
