@@ -29,7 +29,6 @@ import yaml
 from gpusim.capture.sources import source_of
 from gpusim.capture.tracing import Source, captured
 from gpusim.errors import InputError
-from gpusim.evidence.end_to_end import TRUTH
 from gpusim.models.aten.file import captured_text
 from gpusim.models.aten.program import Variant
 from gpusim.models.policy import MODES, NEWEST, Mode, Policy, default_layout
@@ -67,7 +66,7 @@ def _variant(row: Mapping[str, str]) -> Variant:
     if row["framework"] == PADDLECLAS:
         return Variant(mode, precision, default_layout(precision), "eager")
     attention = "fused" if Policy(version=row.get("torch") or NEWEST).calls_fused_attention else "eager"
-    return Variant(mode, precision, row.get("layout") or "nchw", attention, TRUTH[row.get("compiled") or ""])
+    return Variant(mode, precision, row.get("layout") or "nchw", attention)
 
 
 def capture(library: str, name: str, size: int | None, variants: Sequence[Variant], out: Path) -> float:
