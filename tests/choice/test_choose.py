@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conftest import suited, unfitted
-from gemm_kernels import BOARDS, LAYOUTS, NAMES, dtypes, square
+from gemm_kernels import BOARDS_OF_LIBRARIES, LAYOUTS, NAMES, dtypes, square
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -210,7 +210,7 @@ def test_the_first_candidate_is_the_one_that_is_timed(name: str, gemm: Gemm) -> 
     assert (result.kernel, result.launch.split_k, result.launch.grid) == (first.kernel, first.split_k, first.grid)
 
 
-@pytest.mark.parametrize("name", BOARDS)
+@pytest.mark.parametrize("name", BOARDS_OF_LIBRARIES)
 def test_kernels_for_vectors_are_offered_for_vectors_only(name: str) -> None:
     arch = load_spec(name).system
     for dtype in dtypes(arch):
@@ -224,7 +224,7 @@ def test_kernels_for_vectors_are_offered_for_vectors_only(name: str) -> None:
             assert for_more.isdisjoint(one.kernel for one in by_columns.alternatives)
 
 
-@pytest.mark.parametrize("name", sorted(set(BOARDS) - {"teaching"}))
+@pytest.mark.parametrize("name", sorted(set(BOARDS_OF_LIBRARIES) - {"teaching"}))
 def test_a_large_vector_product_goes_to_a_kernel_for_vectors(name: str) -> None:
     # By the assumption of the base; where no vectors were among the runs, a fit may like other kernels more. INT8 has
     # kernels for a few columns, which the estimate finds as fast as tiled ones at such sizes, and Hopper has tiles of

@@ -71,25 +71,25 @@ def test_what_cannot_be_written_is_refused(
 
 
 STATED = (
-    *("--compute-capability", "8.6", "--sms", "38", "--base-mhz", "1410", "--boost-mhz", "1665", "--l2-mib", "4"),
-    *("--dram", "GDDR6", "--gb", "8", "--watts", "200", "--source", "GA104 datasheet"),
+    *("--compute-capability", "8.6", "--sms", "28", "--base-mhz", "1320", "--boost-mhz", "1777", "--l2-mib", "2"),
+    *("--dram", "GDDR6", "--gb", "8", "--watts", "170", "--source", "GA106 datasheet"),
 )
-BUS = ("--bus-bits", "256", "--gbit-per-s", "14")
+BUS = ("--bus-bits", "128", "--gbit-per-s", "15")
 
 
 def test_a_datasheet_gives_a_whole_spec(command: RunGpusim, tmp_path: Path) -> None:
-    done = command("archs", "new", "RTX 3060 Ti", *STATED, *BUS, "--fp16-tflops", "32.4")
+    done = command("archs", "new", "RTX 3060 8GB", *STATED, *BUS, "--fp16-tflops", "25.5")
     assert (done.returncode, done.stdout) == (0, "")
     assert re.search(
-        r"wrote rtx_3060_ti\.yaml: 8 values of the datasheet, \d derived from RTX-3070, the rest of its base\n$",
+        r"wrote rtx_3060_8gb\.yaml: 8 values of the datasheet, \d derived from RTX-3060, the rest of its base\n$",
         done.stderr,
     )
-    assert command("archs", "check", tmp_path / "rtx_3060_ti.yaml").returncode == 0
-    spec = load_spec(tmp_path / "rtx_3060_ti.yaml")
-    assert (spec.gpu.name, spec.gpu.sm.count, spec.gpu.dram.peak_bandwidth_gb_per_s) == ("RTX 3060 Ti", 38, 448.0)
+    assert command("archs", "check", tmp_path / "rtx_3060_8gb.yaml").returncode == 0
+    spec = load_spec(tmp_path / "rtx_3060_8gb.yaml")
+    assert (spec.gpu.name, spec.gpu.sm.count, spec.gpu.dram.peak_bandwidth_gb_per_s) == ("RTX 3060 8GB", 28, 240.0)
     bandwidth = spec.provenance["dram.peak_bandwidth_gb_per_s"]
-    assert (bandwidth.kind, bandwidth.source) == ("datasheet", "GA104 datasheet: 256 bit / 8 x 14 Gbit/s")
-    assert command("gemm", "--arch", "rtx_3060_ti.yaml", *SIZE).returncode == 0
+    assert (bandwidth.kind, bandwidth.source) == ("datasheet", "GA106 datasheet: 128 bit / 8 x 15 Gbit/s")
+    assert command("gemm", "--arch", "rtx_3060_8gb.yaml", *SIZE).returncode == 0
     other = command("archs", "new", "Other", *STATED, "--gb-per-s", "448", "--like", "rtx-3090")
     assert "derived from RTX-3090" in other.stderr
 
@@ -105,9 +105,9 @@ def test_a_datasheet_gives_a_whole_spec(command: RunGpusim, tmp_path: Path) -> N
         (STATED, "--gb-per-s: missing"),
         ((*STATED, "--bus-bits", "256"), "--bus-bits and --gbit-per-s: need each other"),
         ((*STATED, *BUS, "--gb-per-s", "448"), "--gb-per-s: states again what --bus-bits and --gbit-per-s give"),
-        ((*STATED, *BUS, "--base-mhz", "1810"), "clock.boost_mhz: min 210 <= base 1810 <= boost 1665"),
+        ((*STATED, *BUS, "--base-mhz", "1810"), "clock.boost_mhz: min 210 <= base 1810 <= boost 1777"),
         ((*STATED, *BUS, "--sms", "0"), "--sms"),
-        ((*STATED, *BUS, "--fp16-tflops", "99"), "99 TFLOP/s of FP16: with 38 SMs at 1665 MHz a board of"),
+        ((*STATED, *BUS, "--fp16-tflops", "99"), "99 TFLOP/s of FP16: with 28 SMs at 1777 MHz a board of"),
         ((*STATED, *BUS, "--compute-capability", "3.5"), "3.5: no board to derive the rest from"),
         ((*STATED, *BUS, "--like", "rtx-309"), "rtx-309: unknown GPU"),
         ((*STATED, *BUS, "-o", "no/mine.yaml"), "no/mine.yaml: no folder no; make it first"),
@@ -129,7 +129,7 @@ def test_a_terminal_is_asked_for_what_is_missing(tmp_path: Path) -> None:
         stdin=program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, env=environment, text=True,
     ) as running:  # fmt: skip
         os.close(program)
-        os.write(terminal, b"8.6\n38\n1410\nmany\n1665\n4\n200\n0\n0\n32.4\n")
+        os.write(terminal, b"8.6\n28\n1320\nmany\n1777\n2\n170\n0\n0\n25.5\n")
         out, said = running.communicate(timeout=120)
     os.close(terminal)
     assert (running.returncode, out.strip()) == (0, "")
@@ -147,8 +147,8 @@ def test_a_terminal_is_asked_for_what_is_missing(tmp_path: Path) -> None:
     places = [said.index(question) for question in questions]
     assert places == sorted(places)
     assert said.count("Error: ") == said.count("Boost clock") - 1 == 1  # asked again
-    assert "derived from RTX-3070" in said
-    assert load_spec(tmp_path / "mine.yaml").gpu.sm.count == 38
+    assert "derived from RTX-3060" in said
+    assert load_spec(tmp_path / "mine.yaml").gpu.sm.count == 28
 
 
 def test_the_values_in_which_two_boards_differ_are_listed_with_their_ratio(command: RunGpusim) -> None:

@@ -92,8 +92,8 @@ def test_a_gpu_is_made_from_its_datasheet(command: RunGpusim, tmp_path: Path) ->
     (tmp_path / "my-specs").mkdir()
     made, gemm = (command(*line) for line in commands("A GPU from a datasheet"))
     assert (made.returncode, gemm.returncode) == (0, 0), made.stderr + gemm.stderr
-    assert "derived from RTX-3070" in made.stderr
-    assert "on RTX 3060 Ti" in gemm.stdout
+    assert "derived from RTX-3060" in made.stderr
+    assert "on RTX 3060 8GB" in gemm.stdout
 
 
 def test_a_kernel_is_an_entry_of_a_catalogue(command: RunGpusim, tmp_path: Path) -> None:
