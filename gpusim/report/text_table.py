@@ -31,6 +31,8 @@ class TextTable:
     rows: tuple[tuple[str, ...], ...]
     optional: tuple[str, ...] = ()
     """Headings that a narrow terminal leaves out, in this order."""
+    whole: tuple[str, ...] = ()
+    """Headings of texts that are never folded."""
 
     def show(self, stream: TextIO | None = None) -> None:
         """Print to a stream, standard output if None."""
@@ -90,7 +92,7 @@ class TextTable:
             headings, rows = self._shown(hidden)
             for boxed in (True, False):
                 lines = 3 * len(headings) + 1 if boxed else 2 * (len(headings) - 1)
-                widths = column_widths(headings, rows, width - lines)
+                widths = column_widths(headings, rows, width - lines, self.whole)
                 if widths is None:
                     continue
                 table = Table(title=Text(self.title) if self.title else None, title_justify="left", header_style="bold")
@@ -124,10 +126,13 @@ class TextTable:
         return table
 
 
-def column_widths(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
+def column_widths(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], width: int, whole: Sequence[str] = ()
+) -> list[int] | None:
     """Characters of each column of a drawn table, ``width`` in all, or None where they do not fit.
 
-    The widest column is narrowed first; numbers keep their width, and headings are folded between words.
+    The widest column is narrowed first; numbers, and texts under ``whole`` headings, keep their width, and headings are
+    folded between words.
 
     >>> column_widths(("kernel", ">time in us"), [("a" * 40, "12.5")], 23)
     [13, 10]
@@ -139,7 +144,11 @@ def column_widths(headings: Sequence[str], rows: Sequence[Sequence[str]], width:
         title, content = heading.removeprefix(">"), max((len(row[at]) for row in rows), default=0)
         longest_word = max(map(len, title.split()), default=0)
         widths.append(max(len(title), content))
-        least.append(max(longest_word, content if heading.startswith(">") else min(content, LEAST_TEXT_WIDTH)))
+        least.append(
+            max(
+                longest_word, content if heading.startswith(">") or heading in whole else min(content, LEAST_TEXT_WIDTH)
+            )
+        )
     while sum(widths) > width:
         narrowed = [at for at in range(len(widths)) if widths[at] > least[at]]
         if not narrowed:

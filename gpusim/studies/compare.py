@@ -224,7 +224,7 @@ def comparison_tables(found: Sequence[Compared], workload: str, prices: Prices |
     )
     what = (ran[0].step or workload) if ran else ""
     title = f"{what}, speedup over {ran[0].baseline}" if ran else ""
-    tables = [TextTable(title, (*headings, ">relative value"), rows, LEFT_OUT)] if ran else []
+    tables = [TextTable(title, (*headings, ">relative value"), rows, LEFT_OUT, whole=("GPU",))] if ran else []
     if refused := tuple((one.gpu, one.reason) for one in _refused(found)):
         tables.append(TextTable("Cannot run it", ("GPU", "reason"), refused))
     return [*tables, *uncalibrated_tables([one.arch for one in ran if one.calibrated_on == "nothing"])]
