@@ -39,10 +39,10 @@ INTRODUCTION = """\
 # GPUs of 2017 to 2020 in training
 
 [A well-known guide](https://timdettmers.com/2020/09/07/which-gpu-for-deep-learning/) of September 2020 ranks GPUs by
-their speed in training convolutional networks and transformers. It shows its figures in charts, and its text does not
-state their numbers; what the text does state, A100 over V100, stands on the page of [published claims](claims.md). This
-page predicts the comparison, and sets beside it what others measured on the same boards: NVIDIA's scripts as Lambda
-ran them, at the largest batches that fit, and what the guide's author and others published.
+their speed in training convolutional networks and transformers. It shows its figures in charts; they are not repeated
+here, as no text with their numbers was found. What its text states of A100 over V100 stands on the page of [published
+claims](claims.md). This page predicts the comparison, and sets beside it what others measured on the same boards:
+NVIDIA's scripts as Lambda ran them, at a batch for each memory, and what the guide's author and others published.
 
 `gpusim run training_2020` computes the values from
 [`experiments/training_2020.yaml`](../experiments/training_2020.yaml); `make figures` writes this page. Nothing was
@@ -54,8 +54,8 @@ measurement have the batch of a measured board of as much memory, or a smaller o
 """
 CONDITIONS = """\
 All predictions are of PyTorch 1.7 in NVIDIA's container 20.10, which the boards of 2020 were measured with; the older
-ones were measured with 20.01. Images are NCHW, as in the scripts' logs. FP16 stands for apex's optimizer of FP16 in the
-measurements of ResNet-50, and for its level O2 in those of BERT; predictions are of automatic mixed precision.
+ones were measured with 20.01. Images are NCHW. In the logs of the RTX 3070, which were read, FP16 stands for apex's
+optimizer of FP16 in ResNet-50 and for its level O2 in BERT; predictions are of automatic mixed precision.
 FP16 on GPUs of Pascal is not predicted: no kernel of the catalogue computes its convolutions.
 """
 
