@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -32,6 +33,7 @@ from gpusim.execution.workers import available_cores
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
 from gpusim.prediction.predict import predict
+from gpusim.prediction.selection import UnsupportedError
 from gpusim.specs import Spec, UnknownGpuError, list_archs, load_spec
 from gpusim.specs.datasheet import Datasheet, spec_of
 from gpusim.studies.validation.report import ValidationReport, validate
@@ -75,15 +77,22 @@ class Comparison(NamedTuple):
 
 
 def deviations(shipped: Spec, made: Spec) -> list[float]:
-    """How far the time of each operator moves, as a fraction."""
-    options = Options(limits=False)
-    times_us = ([predict(spec.system, one, options).time_us for one in OPERATORS] for spec in (shipped, made))
-    return [abs(after / before - 1) for before, after in zip(*times_us, strict=True)]
+    """How far the time of each operator that the board has kernels for moves, as a fraction."""
+    options, found = Options(limits=False), []
+    for one in OPERATORS:
+        with suppress(UnsupportedError):
+            before, after = (predict(spec.system, one, options).time_us for spec in (shipped, made))
+            found.append(abs(after / before - 1))
+    return found
 
 
 def write_made(shipped: Spec, folder: Path) -> str:
-    """Write the spec of a board as made from its datasheet; the name of the board that the rest is after."""
-    made = spec_of(Datasheet.of(shipped.gpu), without={shipped.gpu.name})
+    """Write the spec of a board as made from its datasheet; the name of the board that the rest is after.
+
+    Boards that extend it are hidden, too.
+    """
+    hidden = {entry.name for entry in list_archs() if shipped.files[0] in load_spec(entry.name).files}
+    made = spec_of(Datasheet.of(shipped.gpu), without=hidden)
     (folder / shipped.files[0].name).write_text(made.text, encoding="utf-8")
     return made.like
 
