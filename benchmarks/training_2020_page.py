@@ -78,7 +78,7 @@ class Trained:
 
     @property
     def difference_pct(self) -> float | None:
-        """Of the prediction from the measurement."""
+        """Deviation of the prediction from the measurement."""
         return None if self.measured is None else 100 * (self.predicted / self.measured - 1)
 
 
@@ -171,7 +171,7 @@ def _of_network(network: str, trained: Sequence[Trained]) -> Iterator[str]:
 
 
 def _differences_pct(one: Trained, base: Trained) -> tuple[float, float]:
-    """Of the prediction, and of the normalised prediction, from the measurement; 0 without one."""
+    """Deviations of the prediction, and of the normalised one, from the measurement; 0 without one."""
     own, unit = one.difference_pct, base.difference_pct
     if own is None or unit is None:
         return 0.0, 0.0

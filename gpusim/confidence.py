@@ -144,7 +144,7 @@ class Confidence(Record):
     fit."""
     measured: tuple[MeasuredRange, ...]
     left_out: tuple[LeftOutBoard, ...] = ()
-    """Of each board that a fit can do without: what it says of boards that nobody measured."""
+    """Each board that a fit can do without: how well the fit predicts boards that nobody measured."""
     variant: bool = False
     """Values of the board were replaced: no fit has tested these."""
 

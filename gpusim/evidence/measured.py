@@ -50,7 +50,8 @@ OF_RESULTS = {"arch": "gpu", "accumulate": "acc_dtype", "output_dtype": "out_dty
 """Columns by their names in results: a table that gpusim predicted is a table of runs."""
 
 MOST_OF_CALL = 9.0
-"""Elements of input and result to one of the weights from which on they are taken for all of the operands."""
+"""Elements of input and result to one of the weights from which on they are taken for all of the operands (assumed):
+a call reads a tenth from DRAM at most."""
 LOAD_OF_METHOD = {"graph": "burst", "layer": "burst", "do_bench": FLUSHED}
 """Load of rows whose source is not known to repeat otherwise, by timing method; ``sustained`` of all others."""
 

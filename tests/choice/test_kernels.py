@@ -480,6 +480,42 @@ def test_every_file_that_decides_a_shipped_board_is_listed_once() -> None:
         assert set(listed) - set(catalogues) <= {"convolution_simt_volta"}  # what convolution_simt_pascal extends
 
 
+def with_catalogue(folder: Path, text: str) -> Path:
+    """A spec whose library has one catalogue, beside the shipped one of split-K reductions."""
+    (folder / "mine.yaml").write_text("extends: t4\nname: Mine\nlibrary: mine\n", encoding="utf-8")
+    for kind, content in (
+        ("libraries", "extends: turing\nkernel_catalogues: [own, split_k_reduction]\n"),
+        ("kernels", text),
+    ):
+        (folder / kind).mkdir()
+        (folder / kind / ("mine.yaml" if kind == "libraries" else "own.yaml")).write_text(content, encoding="utf-8")
+    return folder / "mine.yaml"
+
+
+def test_a_catalogue_extends_another_under_other_names(tmp_path: Path) -> None:
+    shipped = (REPOSITORY / "arch_specs/kernels/simt_volta.yaml").read_text(encoding="utf-8")
+    spec = with_catalogue(tmp_path, "extends: theirs\nrenamed: {volta_: my_}\n")
+    (tmp_path / "kernels" / "theirs.yaml").write_text(shipped, encoding="utf-8")
+    found = load_spec(spec)
+    names = {kernel.family.name for kernel in found.system.library.kernels}
+    assert "my_sgemm_{tile_m}x{tile_n}{suffix}_{layout}" in names
+    assert not any(name.startswith("volta_") for name in names)
+    assert "theirs.yaml" in {path.name for path, _ in found.decided_by}
+
+
+@pytest.mark.parametrize(
+    ("base", "problem"),
+    [
+        ("own", "the catalogue extends itself; remove one 'extends'"),
+        ("nowhere", "no catalogue 'nowhere' beside this one"),
+    ],
+)
+def test_a_catalogue_that_extends_none_is_refused_at_its_line(tmp_path: Path, base: str, problem: str) -> None:
+    spec = with_catalogue(tmp_path, f"extends: {base}\n")
+    with pytest.raises(SpecError, match=rf"own\.yaml:1: extends: {problem}"):
+        load_spec(spec)
+
+
 def test_a_library_that_names_no_catalogue_there_is_refused_at_its_line(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("extends: teaching\nname: Mine\nlibrary: mine\n", encoding="utf-8")
     path = tmp_path / "libraries" / "mine.yaml"

@@ -480,3 +480,20 @@ def test_a_row_says_how_it_was_timed(tmp_path: Path) -> None:
 def test_a_wrong_value_of_how_a_row_was_timed_is_refused(tmp_path: Path, column: str, value: str, problem: str) -> None:
     with pytest.raises(MeasuredError, match=re.escape(f"runs.csv:2: {column}: {problem}")):
         read_measured(write(tmp_path, f"{HEADER},{column}", f"{ROW},{value}"))
+
+
+@pytest.mark.parametrize(
+    ("source", "m", "l2"),
+    [
+        ("aiconfigurator-vllm-0.24.0", 9000, "warm"),
+        ("aiconfigurator-trtllm-1.0.0-sq", 9000, "warm"),
+        ("aiconfigurator-trtllm-1.0.0-sq", 4000, "cold"),  # elements of input and result, 8 of the weights
+        ("mine", 9000, "cold"),
+    ],
+)
+def test_l2_is_warm_where_the_call_before_left_nearly_all_operands_there(
+    tmp_path: Path, source: str, m: int, l2: str
+) -> None:
+    sizes = {"m": str(m), "n": "1000", "k": "1000"}
+    (row,) = read_measured(write(tmp_path, HEADER, stated(source=source, op="linear", l2="cold", **sizes)))
+    assert row.l2_of(usable_bytes=2**20) == l2

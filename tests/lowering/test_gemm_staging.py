@@ -149,3 +149,14 @@ def test_warps_round_fp32_to_tf32_and_read_what_does_not_lie_along_k_one_by_one(
     chosen = next(one for one in A100.library.kernels if one.printed_name(layout, Dtype.TF32) == name)
     main = plan(A100.gpu, gemm, chosen).main
     assert main.step.issue_slots - main.kernel.loop.mma_instructions == pytest.approx(counted, rel=0.05)
+
+
+def test_rows_in_more_pages_than_an_sm_has_translations_for_hold_its_port() -> None:
+    pascal = load_spec("P100-PCIe-16GB").system
+    tile = kernel(pascal, "maxwell_sgemm_64x64_tn")
+    short, long = (plan(pascal.gpu, Gemm(4096, 4096, k, Dtype.FP32), tile).main for k in (1024, 65536))
+    # 128 rows of 256 KiB lie in 16 pages of 2 MiB; CTAs hold 64 rows each of two operands, and the TLB has 16 pages
+    path = pascal.gpu.load_store
+    refill_bytes = 16 * path.tlb_refill_cycles * path.l2_port_bytes_per_cycle
+    assert short.step.sm_bytes == pytest.approx(short.step.l2_bytes)
+    assert long.step.sm_bytes == pytest.approx(long.step.l2_bytes + refill_bytes, rel=0.01)
