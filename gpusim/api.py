@@ -62,6 +62,11 @@ class Arguments(GpuArguments, total=False):
     causal: str | bool
     mask: str | bool
     dropout: str | bool
+    packed: str | bool
+    appends: str | bool
+    page_tokens: int | None
+    window: int | None
+    implementation: str
     function: str
     reads: str
     writes: str
@@ -202,6 +207,8 @@ def predict(
             multiplication; see :class:`gpusim.Gemm` for values and defaults. C lies in rows unless ``order`` is
             ``column``; ``output_dtype`` is its type.
         batch, heads, key_heads, causal, mask, dropout: Further properties of attention.
+        packed, page_tokens, appends, window, implementation: As a serving engine launches it; see
+            :class:`gpusim.Attention`.
         function, reads, writes: What a ``pointwise``, ``row_reduction`` or ``column_reduction`` computes and touches,
             such as ``reads="4096 fp16, 4096 fp32 run 8"`` (:func:`gpusim.workloads.memory_bound.parse_accesses`).
         torch: Version of PyTorch whose kernels run, such as ``2.1``; the newest known if empty.

@@ -39,6 +39,26 @@ class AttentionOptions:
     causal: Annotated[bool, typer.Option("--causal", help="Causal mask: a query sees no later keys.")] = False
     mask: Annotated[bool, typer.Option("--mask", help="Add a bias for each key to the scores.")] = False
     dropout: Annotated[bool, typer.Option("--dropout", help="Apply dropout to the scores.")] = False
+    packed: Annotated[
+        bool,
+        typer.Option("--packed", help="Sequences of any length, one after the other, as serving engines have them."),
+    ] = False
+    page_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Tokens of a page of the key-value cache. Default: no pages.", metavar="N")
+    ] = None
+    appends: Annotated[
+        bool, typer.Option("--appends", help="Write the keys and values of the queries' tokens to the pages first.")
+    ] = False
+    window: Annotated[
+        int | None, typer.Option(min=1, help="Sliding window: keys that a query sees at most.", metavar="N")
+    ] = None
+    implementation: Annotated[
+        str,
+        typer.Option(
+            help="flash2, flash3 or memory_efficient. Default: as PyTorch launches it; with pages, as vLLM does.",
+            metavar="NAME",
+        ),
+    ] = ""
 
 
 def attention(
@@ -65,12 +85,13 @@ def attention(
     Exit status 1: it does not fit into device memory, or its prediction contradicts a bound.
     """
     from gpusim.studies.grid import grid, predict_grid
+    from gpusim.workloads.attention import ATTENTION_COLUMNS
 
     of_matrices = {"--queries": ("m", queries), "--keys": ("n", chosen.keys), "--head-dim": ("k", head_dim)}
     listed = {"--batch": ("batch", chosen.batch), "--heads": ("heads", chosen.heads), **of_matrices}
     sizes = {name: sizes_of(flag, text) for flag, (name, text) in listed.items() if text}
     arguments = named(simulation) | {"op": "attention_bwd" if chosen.backward else "attention_fwd", "kernel": kernel}
-    arguments |= {name: getattr(chosen, name) for name in ("dtype", "key_heads", "causal", "mask", "dropout")}
+    arguments |= {name: getattr(chosen, name) for name in ("dtype", *ATTENTION_COLUMNS[1:])}
     cases = grid(arch, sizes, spec.named(), arguments)
     with progress_bar("attention") as progress:
         results, shipped = predict_grid(cases, service_of(jobs, no_cache=no_cache), progress)

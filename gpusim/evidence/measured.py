@@ -183,7 +183,8 @@ def _operator(row: MeasuredRow) -> Operator | None:
     if row.op in MEMORY_BOUND_OPS:
         columns |= {name: row.extra.get(name) for name in ACCESS_COLUMNS}
     if row.op in ATTENTION_OPS:
-        columns |= {name: row.extra.get(name) for name in ATTENTION_COLUMNS}
+        known = source_of(row.source).attention.get(row.kernel, {})
+        columns |= {name: row.extra.get(name) or known.get(name) for name in ATTENTION_COLUMNS}
     if row.op in GEMM_OPS:
         columns |= {"out_dtype": row.output, "beta": row.beta, "order": row.order}
     operator = parse_operator(columns)

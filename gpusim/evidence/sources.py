@@ -62,11 +62,15 @@ class Source:
     rotated_linears: int = 0
     """Equal linear layers, each with weights of its own, that are multiplied with one input in turn. Where L2 holds the
     weights of all, with the input and a result, nothing is cold, though the table says so."""
+    attention: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Columns of attention by what its column ``kernel`` names, where its rows do not state them."""
     input_in_l2: bool = False
     """Whether the call before each has read or written its input, so that the weights alone are cold."""
 
 
 UNKNOWN = Source("")
+_IN_PAGES = {"packed": "yes", "page_tokens": "64", "appends": "yes"}
+_BY_LENGTH = {"packed": "yes"}
 PROGRAMS = (
     # code/nvidia: PAD_KERNELS pads for Tensor Cores, and results state the sizes before it. ``rand`` (tensor.h)
     # draws floats from 0 to 1, which gemm_bench.cu and conv_bench.cu copy to integers (``uint16_t``) where they
@@ -84,8 +88,22 @@ PROGRAMS = (
     ),
     # collector/vllm/collect_gemm.py: weights of vLLM layers that nobody has written, which are fresh device
     # memory on an A100; on boards with FP8 the process has drawn random ones there before (``fp8_block``).
-    # ``outside_loop_count``.
-    Source("aiconfigurator-vllm", operands="zeros", board="a100", rotated_linears=6, input_in_l2=True),
+    # ``outside_loop_count``. collector/vllm/collect_attn.py: pages of ``block_size`` tokens, and ``impl.forward``
+    # writes the new keys and values before it attends; collect_attn_encoder.py has no pages.
+    Source(
+        "aiconfigurator-vllm",
+        operands="zeros",
+        board="a100",
+        rotated_linears=6,
+        input_in_l2=True,
+        attention={
+            "vllm_flash_attn": _IN_PAGES,
+            "vllm_flash_attn_fa2": _IN_PAGES | {"implementation": "flash2"},
+            "vllm_flash_attn_fa3": _IN_PAGES | {"implementation": "flash3"},
+            "vllm_vit_flash_attn_fa2": _BY_LENGTH | {"implementation": "flash2"},
+            "vllm_vit_flash_attn_fa3": _BY_LENGTH | {"implementation": "flash3"},
+        },
+    ),
     # TensorRT-LLM's smooth-quantised layer: a kernel writes the activations as INT8 before the product reads them.
     Source("aiconfigurator-trtllm", input_in_l2=True),
     # tools/profiler/src/options.cu: whole numbers from -3 or -4 to 3 or 4, which switch about as little as
@@ -135,10 +153,14 @@ class Overheads(Record):
         default={}, description="What a source adds to each call of a stream, by what it does beside them [us]."
     )
 
+    replay_us: dict[str, Microseconds] = Field(
+        default={}, description="What a source that replays a graph of one call of attention adds to each [us]."
+    )
+
     def harness(self, source: str) -> Harness:
         """How a source timed its runs, by its name in a table; its keys here are those of :func:`record_key`."""
         key = record_key(source)
-        return Harness(self.timing_us.get(key), self.stall_us.get(key, 0.0))
+        return Harness(self.timing_us.get(key), self.stall_us.get(key, 0.0), self.replay_us.get(key, 0.0))
 
 
 NO_OVERHEADS = Overheads()

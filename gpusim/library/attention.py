@@ -14,8 +14,16 @@ from pydantic import Field
 from gpusim.library.main_loops import Cited, Cost, Count, Entry, Instruction, Instructions, Source
 from gpusim.library.vector import Registers, Work
 from gpusim.numbers.formats import Dtype
-from gpusim.workloads.attention import Attention, AttentionOp
+from gpusim.workloads.attention import Attention, AttentionOp, Implementation
 
+Kind = Literal["flash", "staged", "specialised"]
+IMPLEMENTATIONS: dict[Kind, Implementation] = {
+    "flash": "flash2",
+    "staged": "memory_efficient",
+    "specialised": "flash3",
+}
+"""The implementation that kernels of a kind belong to."""
+Ratio = Annotated[float, Field(ge=0.1, le=10)]
 Warps = Annotated[tuple[Count, Count], Field(strict=False)]
 
 
@@ -30,14 +38,33 @@ class AttentionTile(Entry):
     shared_bytes: Annotated[int, Field(ge=0, strict=True)] = Field(description="shared memory of a CTA [B]")
     causal: bool | None = Field(default=None, description="only with a causal mask, or without; both if absent")
     dropout: bool | None = Field(default=None, description="only with dropout, or without; both if absent")
+    pages: bool | None = Field(default=None, description="only with keys in pages, or without; both if absent")
+    weights_in_registers: bool = Field(
+        default=True,
+        description="weights of the values stay there; a specialised kernel may pass them by shared memory",
+    )
+    max_rows: Count | None = Field(
+        default=None, description="queries of all heads that share keys, from which on another kernel is launched"
+    )
+
+
+class Combination(Entry):
+    """The second kernel, which adds up what several CTAs have made of parts of the keys."""
+
+    name: str
+    threads: Count
+    elements: Count = Field(description="of the result that a CTA adds up, in rows of at most 128")
+    registers: Registers
+    part_instructions: Work = Field(description="of a thread, for each part of its elements")
 
 
 class AttentionFamily(Entry):
     """Kernels of one template, which differ in their tile only."""
 
-    kind: Literal["flash", "staged"] = Field(
+    kind: Kind = Field(
         description="flash: a CTA keeps its own tile in shared memory, the next tile arrives while one is multiplied, "
-        "and scores stay in registers; staged: each product loads both operands, and scores pass through shared memory"
+        "and scores stay in registers; staged: each product loads both operands, and scores pass through shared "
+        "memory; specialised: a warp loads, and warpgroups multiply while others work on their scores"
     )
     name: str = Field(description="format string: {queries} {keys} {head_dim} {warps}")
     source: Source
@@ -50,6 +77,21 @@ class AttentionFamily(Entry):
         default=1, description="multiply-accumulate instructions for each product of two fragments: 3 of split FP32"
     )
     masks: bool = Field(description="adds a bias to the scores")
+    by_default: bool = Field(
+        default=True, description="launched without being named; if false, only where it is, or where keys lie in pages"
+    )
+    packed: bool | None = Field(
+        default=None, description="only sequences of any length one after the other, or none of them; both if absent"
+    )
+    pages: bool = Field(default=False, description="finds keys and values in pages")
+    windows: bool = Field(default=False, description="skips keys before the window of its queries")
+    packs_heads: Literal["never", "one_query", "always"] = Field(
+        default="never", description="when queries of heads that share keys are rows of one tile"
+    )
+    combination: Combination | None = Field(
+        default=None, description="of the parts of a result, where keys of a head are split over CTAs; never if absent"
+    )
+    stages: Count = Field(default=2, description="tiles of keys, and of values, that a specialised kernel holds")
     step_k: Count | None = Field(
         default=None, description="elements of a product that it computes with at a time; whole heads if absent"
     )
@@ -65,9 +107,19 @@ class AttentionFamily(Entry):
     beside_multiply: Instructions = Field(
         description="for each multiply-accumulate instruction: fragment loads, conversions, addresses"
     )
+    fragment_cost: Cited[Ratio] = Field(
+        default=Cited[Ratio](value=1.0, kind="assumed", source="no kernel measured that needs more"),
+        description="time of the shared-memory port for fragments, over that of their bytes at its full width",
+    )
+    longest_first: bool = Field(
+        default=False, description="CTAs that meet most tiles begin first; in order of their queries otherwise"
+    )
     score: Work = Field(description="of a score, from its product to the next one")
     rescale: Work = Field(default=Work(), description="of an element of the result, for each tile of keys")
     iteration: Work = Field(description="of a thread, per tile that a CTA goes through: addresses, loop")
+    edge: Work = Field(
+        default=Work(), description="of a score of a tile that the causal mask crosses, beside what it takes elsewhere"
+    )
     mask: Work = Field(default=Work(), description="of a score to which a bias is added")
     dropout: Work = Field(default=Work(), description="of a score that may be dropped")
     spilled_words: Instructions = Field(default=0.0, description="of a thread and tile: local memory read or written")
@@ -97,19 +149,40 @@ class AttentionKernel:
 
     def computes(self, operator: Attention) -> bool:
         """Whether it computes such attention, of heads of any size."""
-        tile, family = self.tile, self.family
+        tile, family, paged = self.tile, self.family, operator.page_tokens is not None
         return (
             operator.op == family.op
             and operator.dtype in family.dtypes
             and (family.masks or not operator.mask)
+            and (family.pages or not paged)
+            and family.packed in (None, operator.packed)
+            and (family.windows or operator.window is None)
+            and (operator.implementation in ("", self.implementation))
+            and (family.by_default or bool(operator.implementation) or paged)
             and tile.causal in (None, operator.causal)
             and tile.dropout in (None, operator.dropout)
+            and tile.pages in (None, paged)
         )
+
+    @property
+    def implementation(self) -> Implementation:
+        """What a workload names it by."""
+        return IMPLEMENTATIONS[self.family.kind]
+
+    def packed_heads(self, operator: Attention) -> int:
+        """Heads of queries whose rows share a tile."""
+        packs = self.family.packs_heads
+        if packs == "never" or (packs == "one_query" and operator.queries > 1) or operator.backward:
+            return 1
+        return operator.sharing_heads
 
     def refusal(self, operator: Attention) -> str:
         """Why it cannot run an operator that it computes; empty where it can."""
-        if operator.head_dim > self.tile.max_head_dim:
-            return f"head_dim must be at most {self.tile.max_head_dim}, got {operator.head_dim}"
+        tile, rows = self.tile, operator.queries * self.packed_heads(operator)
+        if operator.head_dim > tile.max_head_dim:
+            return f"head_dim must be at most {tile.max_head_dim}, got {operator.head_dim}"
+        if tile.max_rows is not None and rows > tile.max_rows:
+            return f"queries of heads that share keys must be at most {tile.max_rows}, got {rows}"
         return ""
 
 

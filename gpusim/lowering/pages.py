@@ -24,6 +24,13 @@ def usable_l2_bytes(gpu: Gpu) -> float:
     return effective_l2_bytes(gpu) * gpu.l2.usable_fraction
 
 
+def page_cost(gpu: Gpu, run_bytes: float) -> float:
+    """DRAM time of bytes in runs, of the same bytes a page at a time."""
+    dram = gpu.dram
+    whole = 1.0 + dram.activation_bytes / dram.page_bytes
+    return (1.0 + dram.activation_bytes / min(run_bytes, dram.page_bytes)) / whole
+
+
 def outlives_a_step(
     gpu: Gpu,
     operands: Operands,

@@ -10,7 +10,7 @@ from gpusim.hardware.machine import SmLimits
 from gpusim.hardware.occupancy import Occupancy, occupancy
 from gpusim.launch import Launch
 from gpusim.lowering.locality import Traffic
-from gpusim.program import Alu, Load, LoadShared, Mma, Store, StoreShared, executed
+from gpusim.program import Alu, Load, LoadBulk, LoadShared, Mma, Store, StoreShared, WarpgroupMma, executed
 from gpusim.units import ceil_div
 
 
@@ -71,10 +71,13 @@ def totals_of(gpu: Gpu, lowered: Lowered) -> Totals:
                 case Mma():
                     fma[op.instruction] += count * op.instructions * gpu.instructions[op.instruction].fma
                     instructions += count * op.other_instructions
+                case WarpgroupMma():
+                    fma[op.instruction] += count * op.instructions * gpu.instructions[op.instruction].fma
+                    instructions += count * op.issue_slots
                 case LoadShared() | StoreShared():
                     instructions += count * op.instructions
                     shared += count * op.size_bytes
-                case Load():
+                case Load() | LoadBulk():
                     instructions += count * op.instructions
                     loads += role.warps * times
                 case Store():

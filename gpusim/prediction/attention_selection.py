@@ -8,6 +8,7 @@ from contextlib import suppress
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.attention import AttentionKernel
 from gpusim.lowering.attention.plan import AttentionPlan, attention_plan
+from gpusim.lowering.attention.splits import key_split_of
 from gpusim.lowering.vector.plan import VectorPlan, vector_plan
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.selection import UnsupportedError
@@ -21,6 +22,8 @@ from gpusim.workloads.vector import VectorOperator
 def planned_attention(system: System, operator: Attention, name: str | None = None, *, warm: bool) -> AttentionPlan:
     """The plan of the first kernel of the catalogues that can run an operator.
 
+    Kernels that split keys come first in a catalogue, and are passed over where they would not.
+
     Args:
         name: pins the kernel of this printed name.
         warm: the operator ran just before, on the same tensors.
@@ -29,10 +32,20 @@ def planned_attention(system: System, operator: Attention, name: str | None = No
         UnsupportedError: there is none; the text says why.
     """
     for kernel in _able(system, operator, name):
+        if name is None and _leaves_keys_whole(system, operator, kernel):
+            continue
         around = [tuple(_planned(system, one) for one in those) for those in _around(operator, kernel)]
         with suppress(DoesNotFitError):
             return attention_plan(system.gpu, operator, kernel, *around, warm=warm)
     raise UnsupportedError(f"{operator.op} on {system.gpu.name}: no SM holds a CTA of the kernels that compute it")
+
+
+def _leaves_keys_whole(system: System, operator: Attention, kernel: AttentionKernel) -> bool:
+    """Whether a kernel that FlashAttention-2 has for split keys or pages alone would do neither."""
+    family = kernel.family
+    only_splits = family.kind == "flash" and family.combination is not None
+    paged = operator.page_tokens is not None
+    return only_splits and not paged and key_split_of(operator, kernel, system.gpu.sm.count).parts == 1
 
 
 def _able(system: System, operator: Attention, name: str | None) -> list[AttentionKernel]:
@@ -43,10 +56,14 @@ def _able(system: System, operator: Attention, name: str | None) -> list[Attenti
             dtype.value for one in known if one.family.op == operator.op for dtype in one.family.dtypes
         )
         has = f"they take {', '.join(types)}" if types else "they have none"
-        masked = " with a mask" if operator.mask else ""
-        raise UnsupportedError(
-            f"{gpu.name}: no kernel for {operator.op} of {operator.dtype.value}{masked} in its kernel catalogues; {has}"
-        )
+        extra = [
+            *(["with a mask"] if operator.mask else []),
+            *(["in pages"] if operator.page_tokens is not None else []),
+            *(["in windows"] if operator.window is not None else []),
+            *([f"by {operator.implementation}"] if operator.implementation else []),
+        ]
+        asked = " ".join([operator.op, "of", operator.dtype.value, *extra])
+        raise UnsupportedError(f"{gpu.name}: no kernel for {asked} in its kernel catalogues; {has}")
     printed = {one.printed_name: one for one in computing}
     if name is not None and name not in printed:
         near = ", ".join(difflib.get_close_matches(name, printed, n=3, cutoff=0.0))
@@ -65,13 +82,41 @@ def _planned(system: System, operator: VectorOperator) -> VectorPlan:
 def _around(
     operator: Attention, kernel: AttentionKernel
 ) -> tuple[tuple[VectorOperator, ...], tuple[VectorOperator, ...]]:
-    """What is launched before and after.
+    """What is launched before and after."""
+    return _around_backward(operator, kernel) if operator.backward else _around_forward(operator, kernel)
 
-    The backward pass needs the sum over each row of the result times its gradient. FlashAttention-2 adds gradients of
-    queries up in FP32, from zeros, and converts them in the end.
+
+def _around_forward(
+    operator: Attention, kernel: AttentionKernel
+) -> tuple[tuple[VectorOperator, ...], tuple[VectorOperator, ...]]:
+    """What an implementation does to sequences of any length.
+
+    FlashAttention-2 copies queries whose heads are packed, and the result back (vllm-project/flash-attention
+    csrc/flash_attn/flash_api.cpp, ``seqlenq_ngroups_swapped``). The kernel that counts tiles for FlashAttention-3 is
+    left out: the next one is launched before it ends (``prepare_varlen_pdl``), or it ran once for all layers.
     """
-    if not operator.backward:
-        return (), ()
+    before: list[VectorOperator] = []
+    after: list[VectorOperator] = []
+    swapped = kernel.packed_heads(operator) > 1 and operator.held_heads > 1  # one head of keys lies as it should
+    if operator.packed and kernel.implementation == "flash2" and swapped:
+        copied = _copy(operator.batch * operator.heads * operator.queries * operator.head_dim, operator)
+        before += [copied] if operator.batch > 1 else []  # those of one sequence lie as they should
+        after.append(copied)
+    return tuple(before), tuple(after)
+
+
+def _copy(elements: int, operator: Attention) -> Pointwise:
+    row = Access(elements, operator.dtype, run=operator.head_dim)
+    return Pointwise(("copy",), elements, (row,), (row,))
+
+
+def _around_backward(
+    operator: Attention, kernel: AttentionKernel
+) -> tuple[tuple[VectorOperator, ...], tuple[VectorOperator, ...]]:
+    """The sum over each row of the result times its gradient, and the gradients of queries.
+
+    FlashAttention-2 adds those up in FP32, from zeros, and converts them in the end.
+    """
     rows, row = operator.batch * operator.heads * operator.queries, operator.head_dim
     held, sums = Access(rows * row, operator.dtype), Access(rows * row, Dtype.FP32)
     prepared = RowReduction("sum", rows, row, (held, held), (Access(rows, Dtype.FP32),), ("mul",))

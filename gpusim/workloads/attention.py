@@ -10,7 +10,12 @@ from gpusim.workloads.sizes import checked_size
 
 AttentionOp = Literal["attention_fwd", "attention_bwd"]
 ATTENTION_OPS: tuple[AttentionOp, ...] = get_args(AttentionOp)
-ATTENTION_COLUMNS = ("heads", "key_heads", "causal", "mask", "dropout")
+Implementation = Literal["flash2", "flash3", "memory_efficient"]
+IMPLEMENTATIONS: tuple[Implementation, ...] = get_args(Implementation)
+"""Implementations of fused attention, by which a workload may name the one that runs."""
+PROPERTIES = ("causal", "mask", "dropout", "packed", "appends")
+"""Columns that say yes or no."""
+ATTENTION_COLUMNS = ("heads", "key_heads", *PROPERTIES, "page_tokens", "window", "implementation")
 """Further columns of attention in the measured CSV schema; m are queries, n keys, k is the size of a head."""
 _PRODUCTS = {"attention_fwd": 2, "attention_bwd": 5}
 """Products of tiles: queries by keys and scores by values; backward the scores again, and four gradients."""
@@ -46,6 +51,17 @@ class Attention:
     mask: bool = False
     """Whether a bias for each key is added to its scores, such as a bias that hides what pads a sentence."""
     dropout: bool = False
+    packed: bool = False
+    """Whether sequences of any length lie one after the other, their lengths beside them (``varlen``)."""
+    page_tokens: int | None = None
+    """Tokens of a page of the key-value cache, which a table of pages finds; None: keys and values of a sequence lie
+    together."""
+    appends: bool = False
+    """Whether keys and values of the queries' own tokens are written to the pages before, by a kernel of its own."""
+    window: int | None = None
+    """Keys that a query of causal attention sees at most, its own and those before it; None: all."""
+    implementation: str = ""
+    """One of ``IMPLEMENTATIONS``; empty: the framework chooses."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", dtype_named(self.dtype))
@@ -57,8 +73,27 @@ class Attention:
             raise ValueError(f"key_heads: {key_heads} do not divide {self.heads} heads evenly")
         if self.op not in ATTENTION_OPS:
             raise ValueError(f"op: expected one of {', '.join(ATTENTION_OPS)}, got '{self.op}'")
+        self._check_serving()
         if self.causal and self.keys < self.queries:
             raise ValueError(f"causal: {self.queries} queries see {self.keys} keys; the first ones would see none")
+
+    def _check_serving(self) -> None:
+        """Check what serving engines ask for: pages, windows, an implementation."""
+        for name in ("page_tokens", "window"):
+            size = getattr(self, name)
+            object.__setattr__(self, name, None if size in (None, "") else checked_size(name, size))
+        if self.implementation and self.implementation not in IMPLEMENTATIONS:
+            known = ", ".join(IMPLEMENTATIONS)
+            raise ValueError(f"implementation: expected one of {known}, got '{self.implementation}'")
+        if self.window is not None and not self.causal:
+            raise ValueError("window: only causal attention has one; give causal, too")
+        if self.window is not None and self.window >= self.keys:
+            object.__setattr__(self, "window", None)
+        if self.appends and self.page_tokens is None:
+            raise ValueError("appends: tokens are appended to pages; give page_tokens, too")
+        if self.backward and (self.page_tokens is not None or self.window is not None):
+            name = "page_tokens" if self.page_tokens is not None else "window"
+            raise ValueError(f"{name}: the backward pass has no {name.split('_')[0]}s")
 
     @property
     def held_heads(self) -> int:
@@ -78,7 +113,17 @@ class Attention:
     def scores(self) -> int:
         """Pairs of a query and a key that it sees."""
         hidden = self.queries * (self.queries - 1) // 2 if self.causal else 0
+        if self.window is not None:
+            # The last query has the most keys before its window, the one before it a key less.
+            last = self.keys - self.window
+            first = max(0, last - self.queries)
+            hidden += (last * (last + 1) - first * (first + 1)) // 2
         return self.batch * self.heads * (self.queries * self.keys - hidden)
+
+    @property
+    def seen_keys(self) -> int:
+        """Keys that any query sees: all, or those of the windows."""
+        return self.keys if self.window is None else min(self.keys, self.window + self.queries - 1)
 
     @property
     def flops(self) -> int:
@@ -93,7 +138,7 @@ class Attention:
     @property
     def keys_bytes(self) -> float:
         """Size of the keys, and of the values [B]."""
-        return self.batch * self.held_heads * self.keys * self.head_dim * self.dtype.bits / 8
+        return self.batch * self.held_heads * self.seen_keys * self.head_dim * self.dtype.bits / 8
 
     @property
     def statistics_bytes(self) -> float:
@@ -101,17 +146,24 @@ class Attention:
         return STATISTIC_BYTES * self.batch * self.heads * self.queries
 
     @property
+    def appended_bytes(self) -> float:
+        """New keys and values, which are read and written before [B]."""
+        if not self.appends:
+            return 0.0
+        return 2 * self.batch * self.held_heads * self.queries * self.head_dim * self.dtype.bits / 8
+
+    @property
     def operand_bytes(self) -> float:
-        """Queries, keys and values; backward the result, its gradient and the statistics too [B]."""
-        inputs = self.queries_bytes + 2 * self.keys_bytes
+        """Queries, keys and values, and new ones; backward the result, its gradient and the statistics too [B]."""
+        inputs = self.queries_bytes + 2 * self.keys_bytes + self.appended_bytes
         return inputs + (2 * self.queries_bytes + self.statistics_bytes if self.backward else 0.0)
 
     @property
     def result_bytes(self) -> float:
-        """The result and its statistics, or the gradients of queries, keys and values [B]."""
+        """The result with its statistics, and new places of the cache, or the gradients of the inputs [B]."""
         if self.backward:
             return self.queries_bytes + 2 * self.keys_bytes
-        return self.queries_bytes + self.statistics_bytes
+        return self.queries_bytes + self.statistics_bytes + self.appended_bytes
 
     @property
     def size_bytes(self) -> float:
@@ -133,5 +185,6 @@ class Attention:
             "sparsity": "dense",
             "heads": self.heads,
             "key_heads": self.key_heads or "",
-            **{name: "yes" if getattr(self, name) else "" for name in ("causal", "mask", "dropout")},
+            **{name: "yes" if getattr(self, name) else "" for name in PROPERTIES},
+            **{name: getattr(self, name) or "" for name in ("page_tokens", "window", "implementation")},
         }

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gpusim.errors import excerpt
-from gpusim.workloads.attention import ATTENTION_COLUMNS, ATTENTION_OPS, Attention
+from gpusim.workloads.attention import ATTENTION_COLUMNS, ATTENTION_OPS, PROPERTIES, Attention
 from gpusim.workloads.convolution import CONVOLUTION_OPS, GROUPS_COLUMN, SIZE_COLUMNS, Convolution, ConvolutionShape
 from gpusim.workloads.functions import REDUCTIONS, SCHEMA_FUNCTIONS
 from gpusim.workloads.gemm import GEMM_OPS, Gemm
@@ -121,8 +121,9 @@ def _attention(op: str, given: Mapping[str, Any]) -> Operator:
     batch, heads = given.get("batch", 1), given.get("heads", 1)
     m, k, dtype = (_needed(op, given, name) for name in ("m", "k", "dtype"))
     n = given.get("n", m)
-    chosen = {name: _truth(given, name) for name in ("causal", "mask", "dropout")}
-    return Attention(batch, heads, m, n, k, dtype, op, given.get("key_heads"), **chosen)
+    chosen: dict[str, Any] = {name: _truth(given, name) for name in PROPERTIES}
+    chosen |= {name: given.get(name) for name in ("page_tokens", "window", "key_heads")}
+    return Attention(batch, heads, m, n, k, dtype, op, implementation=given.get("implementation", ""), **chosen)
 
 
 def _on_rows(op: str, given: Mapping[str, Any]) -> Operator:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from gpusim.lowering.attention.parts import Parts
 from gpusim.program import Barrier, Drain, LoadShared, Program, Repeat, StoreShared, WaitLoad
-from gpusim.workloads.attention import STATISTIC_BYTES
 
 PARTIAL_BYTES = 4
 """The largest score of a row, or its sum."""
@@ -14,7 +13,6 @@ def forward_program(parts: Parts) -> Program:
     """What each warp of the forward pass executes."""
     flash = parts.kernel.family.kind == "flash"
     walk, tile = parts.walk, parts.kernel.tile
-    row_bytes = parts.operator.head_dim * parts.element_bytes + STATISTIC_BYTES
     first = parts.load({"queries": walk.own_rows, "keys": walk.share * walk.met_rows})
     return (
         parts.setup,
@@ -22,7 +20,7 @@ def forward_program(parts: Parts) -> Program:
         Repeat(_flash_iteration(parts) if flash else _staged_iteration(parts), walk.iterations),
         Drain(),
         *parts.through_shared(tile.queries),
-        parts.store("result", walk.own_rows, row_bytes),
+        parts.store_result(),
     )
 
 

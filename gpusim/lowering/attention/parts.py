@@ -25,10 +25,12 @@ from gpusim.program import (
     WaitLoad,
 )
 from gpusim.units import ceil_div
-from gpusim.workloads.attention import Attention
+from gpusim.workloads.attention import STATISTIC_BYTES, Attention
 
 WIDE_ACCESS_BYTES = 512
 """A warp-wide 128-bit access moves 32 x 16 bytes."""
+PARTIAL_BYTES = 4
+"""An element of a part of the result, which a second kernel adds up [B]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class Parts:
         """
         gpu, lanes = self.gpu, self.kernel.family.lanes_per_row
         if gpu.instructions[self.kernel.family.instruction].unit == "tensor":
-            return (rows + columns) * self.element_bytes
+            return (rows + columns) * self.element_bytes * self.kernel.family.fragment_cost.value
         by_thread = rows * lanes / gpu.sm.warp_size + columns / lanes
         return by_thread * gpu.sm.warp_size * self.element_bytes * gpu.shared_memory.broadcast_fraction
 
@@ -105,8 +107,9 @@ class Parts:
             *([family.mask] if operator.mask else []),
             *([family.dropout] if operator.dropout else []),
         ]
+        edge, crossed = family.edge.by_pipe, self.walk.edge_share
         work = Work(
-            **{pipe: sum(one.by_pipe[pipe] for one in works) for pipe in ("fma", "alu", "sfu")},
+            **{pipe: sum(one.by_pipe[pipe] for one in works) + crossed * edge[pipe] for pipe in ("fma", "alu", "sfu")},
             chain=family.score.chain,
             serial=True,
         )
@@ -174,6 +177,16 @@ class Parts:
         words = self.kernel.family.step_k and self.gpu.instructions[self.kernel.family.instruction].unit == "cuda"
         return SHUFFLED_BYTES if words else WIDE_ACCESS_BYTES
 
+    @property
+    def result_element_bytes(self) -> float:
+        """An element of what a CTA stores: of parts of the keys in FP32 [B]."""
+        return PARTIAL_BYTES if self.walk.grid.splits > 1 else self.element_bytes
+
+    def store_result(self) -> Store:
+        """This warp's rows of the result, with their statistics; a part of the keys stores both for its own part."""
+        row_bytes = self.operator.head_dim * self.result_element_bytes + STATISTIC_BYTES
+        return self.store("result", self.walk.own_rows, row_bytes)
+
     def store(self, tensor: str, rows: float, row_bytes: float) -> Store:
         """This warp's part of rows to global memory."""
         size_bytes = rows * row_bytes / self.kernel.warps
@@ -181,7 +194,7 @@ class Parts:
 
     def through_shared(self, rows: float) -> Program:
         """Results of a warp by rows: they pass through shared memory."""
-        size_bytes = rows * self.operator.head_dim * self.element_bytes / self.kernel.warps
+        size_bytes = rows * self.operator.head_dim * self.result_element_bytes / self.kernel.warps
         count = size_bytes / WIDE_ACCESS_BYTES
         return StoreShared(size_bytes, count), Barrier(), LoadShared(size_bytes, count)
 

@@ -9,15 +9,19 @@ from gpusim.hardware.machine import SmLimits
 from gpusim.hardware.occupancy import occupancy
 from gpusim.launch import Axis, Grid, Launch, Resources, Tensor, l2_read_bytes
 from gpusim.library.attention import AttentionKernel
+from gpusim.lowering.attention.append import AppendPlan, append_plan
 from gpusim.lowering.attention.backward import ACCUMULATOR_BYTES, backward_program
+from gpusim.lowering.attention.combine import CombinationPlan, combination_plan
 from gpusim.lowering.attention.forward import forward_program
-from gpusim.lowering.attention.parts import Parts
+from gpusim.lowering.attention.parts import PARTIAL_BYTES, Parts
+from gpusim.lowering.attention.specialised import PRODUCER_WARPS, specialised_roles
+from gpusim.lowering.attention.splits import KeySplit, key_split_of
 from gpusim.lowering.attention.walk import walk_of
 from gpusim.lowering.locality import Traffic, survival_fraction
-from gpusim.lowering.pages import effective_l2_bytes, usable_l2_bytes
+from gpusim.lowering.pages import effective_l2_bytes, page_cost, usable_l2_bytes
 from gpusim.lowering.totals import Lowered, Totals, totals_of
 from gpusim.lowering.vector.plan import VectorPlan
-from gpusim.program import Role
+from gpusim.program import Program, Role
 from gpusim.workloads.attention import Attention
 
 
@@ -31,9 +35,10 @@ class AttentionPlan:
     main_totals: Totals
     instruction: Instruction
     """Instruction that multiplies."""
-    before: tuple[VectorPlan, ...] = ()
-    after: tuple[VectorPlan, ...] = ()
+    before: tuple[VectorPlan | AppendPlan, ...] = ()
+    after: tuple[VectorPlan | CombinationPlan, ...] = ()
     split_k: int = 1
+    """Parts of the keys of a head, each of which a CTA meets."""
 
     @property
     def name(self) -> str:
@@ -80,29 +85,57 @@ def attention_plan(
     Raises:
         DoesNotFitError: a CTA needs more than an SM has.
     """
-    lowered = _lowered(gpu, operator, kernel, warm=warm)
+    split = key_split_of(operator, kernel, gpu.sm.count)
+    lowered = _lowered(gpu, operator, kernel, split, warm=warm)
     instruction = gpu.instructions[kernel.family.instruction]
-    return AttentionPlan(operator, kernel, lowered.launch, totals_of(gpu, lowered), instruction, before, after)
+    appended = (append_plan(gpu, operator, warm=warm),) if operator.appends else ()
+    combined = (combination_plan(gpu, operator, kernel, split.parts),) if split.combines else ()
+    totals = totals_of(gpu, lowered)
+    return AttentionPlan(
+        operator,
+        kernel,
+        lowered.launch,
+        totals,
+        instruction,
+        (*appended, *before),
+        (*combined, *after),
+        split.parts,
+    )
 
 
-def _lowered(gpu: Gpu, operator: Attention, kernel: AttentionKernel, *, warm: bool) -> Lowered:
-    resources = Resources(gpu.sm.warp_size * kernel.warps, kernel.tile.registers, kernel.tile.shared_bytes)
+def _lowered(gpu: Gpu, operator: Attention, kernel: AttentionKernel, split: KeySplit, *, warm: bool) -> Lowered:
+    specialised = kernel.family.kind == "specialised"
+    warps = kernel.warps + (PRODUCER_WARPS if specialised else 0)
+    resources = Resources(gpu.sm.warp_size * warps, kernel.tile.registers, kernel.tile.shared_bytes)
     held = gpu.sm.count * occupancy(SmLimits.of(gpu), *resources).ctas
-    walk = walk_of(operator, kernel, held)
+    walk = walk_of(operator, kernel, held, split)
     parts = Parts(gpu, operator, kernel, walk)
-    program = backward_program(parts) if operator.backward else forward_program(parts)
+    roles = specialised_roles(parts) if specialised else (Role(kernel.warps, _program(parts)),)
     resident = survival_fraction(operator.size_bytes, effective_l2_bytes(gpu)) if warm else 0.0
-    written = sum(_written_bytes(operator).values())
+    written = sum(_written_bytes(operator, split.parts).values())
 
     def launch(tensors: tuple[Tensor, ...], write_back_cost: float = 0.0) -> Launch:
-        role = Role(kernel.warps, program)
-        return Launch(kernel.printed_name, walk.grid, (role,), resources, tensors, write_back_cost, cold=not warm)
+        return Launch(
+            kernel.printed_name,
+            walk.grid,
+            roles,
+            resources,
+            tensors,
+            write_back_cost,
+            persistent=specialised,
+            cold=not warm,
+        )
 
     requested = l2_read_bytes(launch(_tensors(gpu, parts, held, {}, resident)))
     tensors = _tensors(gpu, parts, held, requested, resident)
     missed = sum(requested.get(tensor.name, 0.0) * tensor.miss_fraction for tensor in tensors)
     moved = Traffic(sum(requested.values()), missed, written * (1.0 - resident))
     return Lowered(launch(tensors, moved.write_back_cost), moved)
+
+
+def _program(parts: Parts) -> Program:
+    """What each warp of a kernel without special roles executes."""
+    return backward_program(parts) if parts.operator.backward else forward_program(parts)
 
 
 def _tensors(gpu: Gpu, parts: Parts, held: int, requested: dict[str, float], resident: float) -> tuple[Tensor, ...]:
@@ -115,7 +148,7 @@ def _tensors(gpu: Gpu, parts: Parts, held: int, requested: dict[str, float], res
     met: tuple[str, ...] = ("keys", "values")
     if operator.backward:
         own, met = met, ("queries", "gradients")
-    in_flight = min(held, walk.grid.ctas) / (walk.grid.x * walk.grid.y)
+    in_flight = min(held, walk.grid.ctas) / (walk.grid.x * walk.grid.y * walk.grid.splits)
     met_bytes = sum(sizes[name] for name in met) / (operator.batch * operator.held_heads)
     kept = survival_fraction(in_flight * met_bytes, usable_l2_bytes(gpu))
 
@@ -123,14 +156,21 @@ def _tensors(gpu: Gpu, parts: Parts, held: int, requested: dict[str, float], res
         again = requested.get(name, sizes[name]) / sizes[name]
         missed = (1.0 + (again - 1.0) * (1.0 - kept)) / again if again > 1.0 else 1.0
         rows = walk.own_rows if name in own else walk.share * walk.met_rows
-        axes: tuple[Axis, ...] | None = None if name in own else ("batch",)
-        return Tensor(name, rows * row_bytes, axes, min(1.0, missed) * (1.0 - resident))
+        axes: tuple[Axis, ...] | None = None if name in own else ("batch", "split")
+        # Heads of a token lie side by side.
+        run_bytes = row_bytes if operator.packed and operator.held_heads > 1 else rows * row_bytes
+        cost = page_cost(gpu, run_bytes) if name in met and operator.packed else 1.0
+        return Tensor(name, rows * row_bytes, axes, min(1.0, missed) * (1.0 - resident), read_cost=cost)
 
-    written = (Tensor(name, size / walk.grid.ctas) for name, size in _written_bytes(operator).items())
+    stored = _written_bytes(operator, walk.grid.splits)
+    written = (Tensor(name, size / walk.grid.ctas) for name, size in stored.items())
     return (*(read(name) for name in (*own, *met)), *written)
 
 
-def _written_bytes(operator: Attention) -> dict[str, float]:
-    """What is written, by tensor: backward the sums of gradients of queries, too [B]."""
+def _written_bytes(operator: Attention, parts: int) -> dict[str, float]:
+    """What is written, by tensor: backward the sums of gradients of queries, too; of parts of the keys in FP32 [B]."""
+    if parts > 1:
+        partial = PARTIAL_BYTES * operator.queries_bytes * 8 / operator.dtype.bits + operator.statistics_bytes
+        return {"result": parts * partial}
     sums = {"sums": ACCUMULATOR_BYTES * operator.queries_bytes * 8 / operator.dtype.bits} if operator.backward else {}
-    return {"result": operator.result_bytes, **sums}
+    return {"result": operator.result_bytes - operator.appended_bytes, **sums}

@@ -16,7 +16,7 @@ from gpusim.launch import Grid, Launch, Resources, Tensor
 from gpusim.library.transforms import ConvolutionTransforms, TransformKernel
 from gpusim.lowering.locality import Traffic, survival_fraction
 from gpusim.lowering.operand import SECTOR_BYTES
-from gpusim.lowering.pages import effective_l2_bytes
+from gpusim.lowering.pages import effective_l2_bytes, page_cost
 from gpusim.lowering.totals import Lowered, Totals, totals_of
 from gpusim.program import Alu, Barrier, Compute, Load, LoadShared, Program, Read, Role, Store, StoreShared, WaitLoad
 from gpusim.units import ceil_div, us_of_cycles
@@ -200,7 +200,7 @@ class Surroundings:
         """
         gpu = self.gpu
         resources = Resources(kernel.threads.value, kernel.registers.value, shared_bytes)
-        read_cost, write_cost = (_page_cost(gpu, run_bytes) for run_bytes in runs_bytes)
+        read_cost, write_cost = (page_cost(gpu, run_bytes) for run_bytes in runs_bytes)
         read_bytes, written_bytes = sizes_bytes
         write_cost *= gpu.dram.mixed_write_cost if read_bytes else 1.0
         capacity = effective_l2_bytes(gpu)
@@ -256,10 +256,3 @@ def _overfetch(row_bytes: float, longest_bytes: float) -> float:
     run_bytes = min(row_bytes, longest_bytes)
     aligned = row_bytes % SECTOR_BYTES == 0 or run_bytes < SECTOR_BYTES
     return 1.0 if aligned else 1.0 + SECTOR_BYTES / 2 / run_bytes
-
-
-def _page_cost(gpu: Gpu, run_bytes: float) -> float:
-    """DRAM time of bytes in runs, of the same bytes a page at a time."""
-    dram = gpu.dram
-    whole = 1.0 + dram.activation_bytes / dram.page_bytes
-    return (1.0 + dram.activation_bytes / min(run_bytes, dram.page_bytes)) / whole
