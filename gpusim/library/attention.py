@@ -51,10 +51,10 @@ class AttentionTile(Entry):
 class Combination(Entry):
     """The second kernel, which adds up what several CTAs have made of parts of the keys."""
 
-    name: str
-    threads: Count
+    name: str = Field(description="printed name")
+    threads: Count = Field(description="threads of a CTA")
     elements: Count = Field(description="of the result that a CTA adds up, in rows of at most 128")
-    registers: Registers
+    registers: Registers = Field(description="32-bit registers of a thread")
     part_instructions: Work = Field(description="of a thread, for each part of its elements")
 
 

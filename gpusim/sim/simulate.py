@@ -25,7 +25,7 @@ from gpusim.sim.drivers.choice import WARP_ITERATION_S, chosen_driver
 from gpusim.sim.drivers.reference import ReferenceDriver
 from gpusim.sim.initial import Simulation
 from gpusim.sim.memory.fetches import dram_cycles
-from gpusim.sim.outcome import LaunchOutcome, busy_by_resource
+from gpusim.sim.outcome import LaunchOutcome, Simulated, busy_by_resource
 from gpusim.sim.trace import Recorder
 from gpusim.units import whole_cycles
 
@@ -82,7 +82,7 @@ def _simulate_sampled(
     # What is left to be written back passes DRAM in the next run, as what the one before left did in this one.
     dram = dram_cycles(decoded)
     return LaunchOutcome(
-        cycles=max(simulated.cycles, whole_cycles(dram)),
+        cycles=max(simulated.cycles, whole_cycles(dram), _l2_cycles(simulated)),
         stall_cycles=simulated.stall_cycles,
         busy_cycles=busy_by_resource(simulated.busy_cycles | {"dram": [dram]}),
         l2_read_bytes=sum(requested_bytes.values()),
@@ -99,12 +99,17 @@ def _simulate_full(
     driver = ReferenceDriver() if recorder is not None else chosen_driver(reference_s)
     simulated = drive(Simulation(decoded, full=True), driver, recorder, progress=progress, iterations=total)
     return LaunchOutcome(
-        cycles=simulated.cycles,
+        cycles=max(simulated.cycles, _l2_cycles(simulated)),
         stall_cycles=simulated.stall_cycles,
         busy_cycles=busy_by_resource(simulated.busy_cycles),
         l2_read_bytes=simulated.l2_read_bytes,
         dram_read_bytes=simulated.dram_read_bytes,
     )
+
+
+def _l2_cycles(simulated: Simulated) -> int:
+    """Cycles in which L2 is at work: it ends with the last store, which no warp waits for."""
+    return whole_cycles(max(simulated.busy_cycles["l2"]))
 
 
 def _watched_iterations(program: Program) -> int:
