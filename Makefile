@@ -24,7 +24,8 @@ TABLES := deepbench_v100_fp16 deepbench_v100_fp32 apex_v100_fp16 deepbench_t4_fp
 	llmservingsim_rtx3090_bf16 aiconfigurator_h200_bf16 neusight_memory_bound_fp32 neusight_short_rows_fp32 liger_vector \
 	deepbench_conv neusight_conv_fp32 aiconfigurator_l40s_bf16 aiconfigurator_l40s_int8 neusight_l4_linear_fp32 neusight_l4_bmm_fp32 \
 	neusight_l4_memory_bound_fp32 neusight_pascal_linear_fp32 neusight_pascal_bmm_fp32 neusight_pascal_conv_fp32 \
-	neusight_pascal_memory_bound_fp32
+	neusight_pascal_memory_bound_fp32 aiconfigurator_attention aiconfigurator_attention_paged \
+	aiconfigurator_attention_decode
 # Tables of MEASURED/calibrate that each architecture is calibrated on.
 CALIBRATED := pascal volta turing ampere_ga100 ampere_ga10x hopper ada
 MEASURED_ON_volta := deepbench_v100_fp16 deepbench_v100_fp32 apex_v100_fp16 neusight_linear_fp32 neusight_bmm_fp32
@@ -38,6 +39,8 @@ MEASURED_ON_ada := aiconfigurator_l40s_bf16 aiconfigurator_l40s_int8 neusight_l4
 # Tables that nothing is fitted to, for the intervals of convolutions and vector operators.
 UNFITTED := deepbench_conv neusight_conv_fp32 neusight_memory_bound_fp32 neusight_l4_memory_bound_fp32 \
 	neusight_pascal_conv_fp32 neusight_pascal_memory_bound_fp32
+# Tables of attention: errors of those operators are stated beside a fit, which they take no part in.
+ATTENTION := aiconfigurator_attention aiconfigurator_attention_paged aiconfigurator_attention_decode
 # Rows per table, GPU and data type, if not 30: more where there are few tables, or where 30 do not tell values apart.
 ROWS_OF_volta := 250
 ROWS_OF_hopper := 80
@@ -47,7 +50,7 @@ ROWS_OF_ampere_ga10x := 200
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-browser capture-libraries zoo zoo-page replay fuzz site site-serve schemas calibrate calibrate-libraries generations check format bench bench-baseline readme datasheets figures dist dist-check constraints clean
+.PHONY: help demo test test-slow test-browser capture-libraries zoo zoo-page replay fuzz site site-serve schemas calibrate calibrate-libraries intervals generations check format bench bench-baseline readme datasheets figures dist dist-check constraints clean
 
 help:
 	@echo "make demo         install, run experiments/a100_vs_v100_gemm.yaml, print the table and the paths of the plots"
@@ -63,6 +66,7 @@ help:
 	@echo "make calibrate    fit the shipped specs to the calibration half of the measured runs again; of one architecture:"
 	@echo "                  make calibrate-volta, -turing, -ampere_ga100, -ampere_ga10x, -hopper, -ada, -pascal"
 	@echo "make calibrate-libraries  fit what their libraries share, at the physical values of the specs"
+	@echo "make intervals    state the errors of attention beside the fits, whose values stay"
 	@echo "make generations  predict architectures before their fit, by weights that older ones share"
 	@echo "make readme       update the tables of the README and of docs/ (accuracy, model, speed); make calibrate and make bench come first"
 	@echo "make zoo          capture the networks that a table of whole models names (TABLE=steps.csv FOLDER=models)"
@@ -195,6 +199,13 @@ figures: $(VENV)/.runtime
 calibrate: $(addprefix calibrate-,$(CALIBRATED))
 
 # Weights that all libraries share, at the physical values of the specs; the architectures are calibrated around them.
+# The fits stay; errors of attention beside them are stated anew, after a change of its kernels.
+intervals: $(addprefix intervals-,ampere_ga100 hopper ada)
+
+intervals-%: $(VENV)/.runtime
+	$(BIN)/gpusim calibrate --arch $* --intervals -o arch_specs/$*_fitted.yaml \
+		$(foreach table,$(ATTENTION),--measured $(MEASURED)/calibrate/$(table).csv)
+
 calibrate-libraries: $(VENV)/.runtime $(RECORDED)
 	mkdir -p experiments/calibration/libraries
 	$(BIN)/gpusim calibrate --library nvidia -o arch_specs/libraries/nvidia_fitted.yaml $(if $(DATE),--date $(DATE)) \
@@ -219,7 +230,7 @@ $(VENV)/traces.csv: $(TRACES) $(wildcard gpusim/evidence/importers/*.py) | $(VEN
 
 calibrate-%: $(VENV)/.runtime $(RECORDED)
 	$(BIN)/gpusim calibrate --arch $* -o arch_specs/$*_fitted.yaml --rows $(or $(ROWS_OF_$*),30) $(if $(DATE),--date $(DATE)) \
-		$(foreach table,$(MEASURED_ON_$*) $(UNFITTED),--measured $(MEASURED)/calibrate/$(table).csv) \
+		$(foreach table,$(MEASURED_ON_$*) $(UNFITTED) $(ATTENTION),--measured $(MEASURED)/calibrate/$(table).csv) \
 		$(addprefix --recorded ,$(RECORDED)) $(addprefix --microbenchmarks ,$(wildcard $(MICROBENCHMARKS))) \
 		--format json > experiments/calibration/$*.json.new
 	mv experiments/calibration/$*.json.new experiments/calibration/$*.json

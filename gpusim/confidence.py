@@ -35,6 +35,8 @@ SHORT_US = 200.0
 longer ones spread half as far."""
 EDGES = (16, 128, 1024)
 """Largest extents of all kinds of GEMMs but the last, by the smaller of m and n: streams of weights to large."""
+FEW_QUERIES = 16
+"""Attention of up to so many queries reads its keys, and multiplies little; other limits decide its time."""
 LEAST_ROWS = 5
 """Measured operators of a kind that span a range: fewer leave holes in it, and would be rows of a table."""
 BETWEEN_SOURCES: dict[Family, float] = {"product": 0.13, "convolution": 0.13, "attention": 0.13, "vector": 0.033}
@@ -252,6 +254,8 @@ def measured_kind(board: str, operator: Operator) -> Kind:
         smaller = min(operator.m, operator.n)
         edge = next((edge for edge in EDGES if smaller <= edge), 0)
         return Kind(board, "product", operator.dtype.value, operator.batch > 1, edge)
+    if isinstance(operator, Attention) and operator.queries <= FEW_QUERIES:
+        return Kind(board, "attention_decode", operator.dtype.value, batched=False, smaller_extent=0)
     kind = operator.op if isinstance(operator, Convolution | Attention) else operator.kind
     return Kind(board, kind, operator.dtype.value, batched=False, smaller_extent=0)
 

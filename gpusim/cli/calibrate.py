@@ -64,6 +64,13 @@ def calibrate(
             help="Table of published readings, as for 'gpusim microbench': what they identify is fixed before the fit.",
         ),
     ] = None,
+    intervals: Annotated[
+        bool,
+        typer.Option(
+            "--intervals",
+            help="Fit nothing: state anew, beside the fitted spec, the errors of operators that take part in no fit.",
+        ),
+    ] = False,
     overhead: OverheadOption = None,
     seed: Annotated[int, typer.Option("--seed", help="Random seed of the sampled rows.")] = 0,
     date: Annotated[str | None, typer.Option("--date", help="Date in the spec. Default: today.")] = None,
@@ -95,6 +102,9 @@ def calibrate(
         service = service_of(jobs, cluster, no_cache=no_cache)
         _calibrate_library(library, measured, out, recorded or (), arch_path or (), date, output, service)
         return
+    if intervals:
+        _state_intervals(measured, out, arch_path or (), service_of(jobs, cluster, no_cache=no_cache))
+        return
     check_spec_path(arch, out, arch_path or ())
     with refusing_file_errors(out), progress_bar("calibrate") as progress:
         report = calibrate_spec(
@@ -119,6 +129,15 @@ def calibrate(
     if not written:
         raise typer.Exit(1)
     _log(f"wrote {out}")
+
+
+def _state_intervals(measured: Sequence[Path], out: Path, arch_path: Sequence[Path], service: Service) -> None:
+    """Write the errors of operators that take part in no fit."""
+    from gpusim.studies.calibration.intervals import state_intervals
+
+    with refusing_file_errors(out), progress_bar("predict") as progress:
+        count = state_intervals(measured, out, service=service, arch_path=arch_path, progress=progress)
+    _log(f"wrote the errors of {count} rows beside {out}")
 
 
 def _check_date(text: str | None) -> None:

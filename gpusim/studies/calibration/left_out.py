@@ -19,6 +19,7 @@ from gpusim.confidence import (
     Kind,
     LeftOutBoard,
     MeasuredRange,
+    family_of,
     groups_of,
     measured_kind,
 )
@@ -69,6 +70,31 @@ def confidence_of(
         errors=tuple(_errors([row for row in rows if row.kernel_us >= LEAST_KERNEL_SHARE * row.reading_us])),
         measured=tuple(_measured(rows)),
         left_out=tuple(_left_out_boards(board_names, found)),
+    )
+
+
+def with_unfitted(known: Confidence, board_names: Mapping[str, str], unfitted: Sequence[Scored]) -> Confidence:
+    """What predictions need, with other errors of the operators that take part in no fit.
+
+    What is known of products that a fit took stays, and of operators that ``unfitted`` has no rows of.
+
+    Args:
+        known: of the fit.
+        board_names: names of the boards' specs by those in tables.
+        unfitted: rows of other operators, predicted with the fitted values.
+    """
+    rows = list(_unfitted(board_names, unfitted))
+    errors = {Group(*(getattr(one, name) for name in Group._fields)): one for one in known.errors}
+    families = {family_of(row.operator) for row in rows} - {"product"}
+    kept = {group: one for group, one in errors.items() if group.family not in families}
+    fresh = _errors([row for row in rows if row.kernel_us >= LEAST_KERNEL_SHARE * row.reading_us])
+    new = {Group(*(getattr(one, name) for name in Group._fields)): one for one in fresh}
+    measured = {one.of: one for one in (*known.measured, *_measured(rows))}
+    return known.model_copy(
+        update={
+            "errors": tuple(one for _, one in sorted({**new, **kept}.items())),
+            "measured": tuple(one for _, one in sorted(measured.items())),
+        }
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gpusim.confidence import Confidence
 from gpusim.evidence.sources import SOURCES
 from gpusim.files.outputs import replacing
 from gpusim.files.yamlfile import read_yaml
@@ -105,7 +106,11 @@ def moved_bias(found: BiasValues, start: BiasValues) -> Iterator[Moved]:
 def confidence_text(report: CalibrationReport, date: str) -> str:
     """What predictions with the fitted values need to state their intervals, as JSON with a line for each group."""
     fit = f"gpusim calibrate, {date}, data sha256 {report.data_sha256[:12]}"
-    found = confidence_of(report.board_names, report.observed, report.calibration, report.unfitted, fit)
+    return text_of(confidence_of(report.board_names, report.observed, report.calibration, report.unfitted, fit))
+
+
+def text_of(found: Confidence) -> str:
+    """A confidence as JSON with a line for each group."""
     lines = [f'  "fit": {json.dumps(found.fit)}']
     for name in ("errors", "measured", "left_out"):
         parts = [f"\n    {json.dumps(one.model_dump(exclude_defaults=True))}" for one in getattr(found, name)]
