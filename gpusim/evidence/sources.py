@@ -62,6 +62,8 @@ class Source:
     rotated_linears: int = 0
     """Equal linear layers, each with weights of its own, that are multiplied with one input in turn. Where L2 holds the
     weights of all, with the input and a result, nothing is cold, though the table says so."""
+    scales: Mapping[Dtype, tuple[str, str]] = field(default_factory=dict)
+    """By number format of its GEMMs: what has a scale of its own, and what quantises the activations in the call."""
     input_in_l2: bool = False
     """Whether the call before each has read or written its input, so that the weights alone are cold."""
 
@@ -84,8 +86,18 @@ PROGRAMS = (
     ),
     # collector/vllm/collect_gemm.py: weights of vLLM layers that nobody has written, which are fresh device
     # memory on an A100; on boards with FP8 the process has drawn random ones there before (``fp8_block``).
-    # ``outside_loop_count``.
-    Source("aiconfigurator-vllm", operands="zeros", board="a100", rotated_linears=6, input_in_l2=True),
+    # ``outside_loop_count``. FP8 layers find a scale for each row of their input in the call. The collector calls a layer
+    # outside a compiled model, where vLLM compiles the quantisation by itself (QuantFP8.forward_native). That it is not
+    # vLLM's own kernel is what its rows say: of 2,560 rows of 32 values on an H100 that one takes 4 us by itself, the
+    # call 24; a row costs as much with 32 values as with 2,048, the block of a compiled reduction.
+    Source(
+        "aiconfigurator-vllm",
+        operands="zeros",
+        board="a100",
+        rotated_linears=6,
+        input_in_l2=True,
+        scales={Dtype.FP8: ("row", "compiled")},
+    ),
     # TensorRT-LLM's smooth-quantised layer: a kernel writes the activations as INT8 before the product reads them.
     Source("aiconfigurator-trtllm", input_in_l2=True),
     # tools/profiler/src/options.cu: whole numbers from -3 or -4 to 3 or 4, which switch about as little as

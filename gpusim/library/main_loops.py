@@ -71,12 +71,15 @@ class _MainLoop(Entry):
     """Cores that multiply."""
     in_shared_memory: ClassVar[bool] = True
     """Operands pass through a ring of stages in shared memory."""
-    persistent: ClassVar[bool] = False
-    """CTAs stay on their SM and go from tile to tile."""
     producer_warps: ClassVar[int] = 0
     """Warps that only load."""
     idle_warps: ClassVar[int] = 0
     """Warps that are launched with the producers and leave at once."""
+
+    @property
+    def persistent(self) -> bool:
+        """Whether CTAs stay on their SM and go from tile to tile."""
+        return False
 
     @property
     def instances(self) -> int:
@@ -177,14 +180,18 @@ class WgmmaLoop(_MainLoop):
 
     unit: ClassVar[Literal["cuda", "tensor"]] = "tensor"
     kind: Annotated[Literal["wgmma"], _KIND]
-    schedule: Literal["cooperative", "pingpong"] = Field(
-        description="what the warpgroups of a CTA do: share a tile, or take whole tiles in turn"
+    schedule: Literal["cooperative", "pingpong", "one_tile"] = Field(
+        description="what the warpgroups of a CTA do: share a tile, or take whole tiles in turn, from tile to tile; or "
+        "share one tile, after which the CTA ends"
     )
     bulk_load_instructions: Cited[Cost] = Field(description="of the producer and step")
 
-    persistent: ClassVar[bool] = True
     producer_warps: ClassVar[int] = 1
     idle_warps: ClassVar[int] = WARPGROUP_WARPS - 1
+
+    @property
+    def persistent(self) -> bool:
+        return self.schedule != "one_tile"
 
     @property
     def instances(self) -> int:

@@ -41,7 +41,8 @@ def usable_kernels(system: System, gemm: Gemm, name: str | None = None, unit: Un
     # columns at the columns.
     sizes = (math.gcd(size, steps) for size in (gemm.m, gemm.n, gemm.k))
     types = (gemm.dtype, gemm.b_dtype, gemm.accumulate, gemm.sparsity, gemm.blas_call)
-    alike = (*types, gemm.batch > 1, *sizes, bisect_left(limits, problem_of(gemm).n))
+    by_rule = (gemm.scales, gemm.m, gemm.n, gemm.k) if gemm.scales else ()
+    alike = (*types, gemm.batch > 1, *sizes, bisect_left(limits, problem_of(gemm).n), *by_rule)
     return _usable_kernels(CacheKey(system, (id(system.gpu), id(library.kernels))), CacheKey(gemm, alike), name, unit)
 
 
@@ -75,6 +76,8 @@ def _usable_kernels(
     if not accepting:
         raise UnsupportedError(_all_refuse(gpu, gemm, multiplying))
     found = considered(accepting, multiplying)
+    if gemm.scales:
+        return found[:1]
     batched = tuple(kernel for kernel in found if gemm.batch > 1 and kernel.family.takes_batches)
     return batched or found
 
@@ -83,6 +86,8 @@ def _serves(kernel: Kernel, gemm: Gemm) -> bool:
     """Whether a library takes a kernel for so many columns, and for a batch."""
     columns = problem_of(gemm).n
     most = kernel.family.max_n or columns
+    if kernel.takes is not None and not kernel.takes.hold(gemm):
+        return False
     return kernel.family.min_n <= columns <= most and (kernel.batches or gemm.batch == 1)
 
 
@@ -181,6 +186,8 @@ def multiplies(gpu: Gpu, gemm: Gemm, kernel: Kernel, unit: Unit | None = None) -
     """A kernel multiplies the workload's data type, accumulator and sparsity (on a unit, where one is named)."""
     instruction = gpu.instructions[kernel.family.instruction]
     wanted = gemm.sparsity, gemm.accumulate, unit or instruction.unit
+    if gemm.scales not in (kernel.family.scales or ("",)):
+        return False
     return gemm.dtype in kernel.family.inputs and wanted == (
         instruction.sparsity,
         instruction.accumulate,

@@ -20,6 +20,14 @@ Sparsity = Literal["dense", "2:4"]
 SPARSITIES: tuple[Sparsity, ...] = get_args(Sparsity)
 StorageOrder = Literal["row", "column"]
 ORDERS: tuple[StorageOrder, ...] = get_args(StorageOrder)
+Scales = Literal["tensor", "row", "block"]
+SCALES: tuple[Scales, ...] = get_args(Scales)
+"""What has a scale of its own where operands are quantised: a tensor; a row of A and a column of B; a block of them."""
+Quantised = Literal["kernel", "compiled"]
+QUANTISED: tuple[Quantised, ...] = get_args(Quantised)
+"""What quantises A before it is multiplied: a kernel written for it, or what a compiler makes of PyTorch's calls."""
+QUANTISED_TYPES = (Dtype.FP8, Dtype.INT8)
+"""Types of operands that have scales."""
 _TRANSPOSED = {"n": "t", "t": "n"}
 
 
@@ -65,9 +73,14 @@ class Gemm:
     """Name in the measured CSV schema; ``gemm`` if empty."""
     bias: bool = False
     b_dtype: Dtype | None = None
-    """Type of B if it differs from A's. No kernel in the catalogues multiplies two types."""
+    """Type of B if it differs from A's: weights of INT4 or INT8, which the kernel converts to A's type."""
     beta: float = 0.0
     """Factor of C in BLAS. Where it is not 0, C is read before it is written; its value takes no time."""
+    scales: str = ""
+    """Scales that the epilogue applies to what quantised operands add up to (``SCALES``); empty: none."""
+    quantise: str = ""
+    """What quantises A within the call (``QUANTISED``), from the type of C with scales found in it; empty: nothing, A
+    is quantised."""
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -89,6 +102,7 @@ class Gemm:
         if self.order not in ORDERS:
             raise ValueError(f"order: expected 'row' or 'column', got '{self.order}'")
         self._check_op()
+        self._check_scales()
 
     def _named(self, name: str, named: Callable[[str], str]) -> str:
         """The format that a field names; empty for none."""
@@ -107,6 +121,16 @@ class Gemm:
             raise ValueError(f"beta: expected a finite number, got {self.beta}")
         if self.bias and self.op != "linear":
             raise ValueError(f"bias: only op linear adds one, got op '{self.op}'")
+
+    def _check_scales(self) -> None:
+        for name, known in (("scales", SCALES), ("quantise", QUANTISED)):
+            given = getattr(self, name)
+            if given and given not in known:
+                raise ValueError(f"{name}: expected one of {', '.join(known)}, got '{given}'")
+        if self.scales and self.dtype not in QUANTISED_TYPES:
+            raise ValueError(f"scales: of operands in {' or '.join(QUANTISED_TYPES)}, got {self.dtype.value}")
+        if self.quantise and self.scales != "row":
+            raise ValueError("quantise: finds a scale for each row of A; add scales 'row'")
 
     @property
     def blas_call(self) -> BlasCall:
@@ -210,4 +234,5 @@ class Gemm:
         }
         columns |= {"order": self.order} if self.order == "column" else {}
         columns |= {"beta": repr(self.beta)} if self.reads_c else {}
+        columns |= {name: text for name in ("scales", "quantise") if (text := getattr(self, name))}
         return columns | ({"b_dtype": self.b_dtype.value} if self.b_dtype else {})

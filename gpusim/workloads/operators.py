@@ -42,7 +42,7 @@ OTHER_KEYS = {"accumulate": "acc_dtype", "output": "out_dtype", "output_dtype": 
 """Columns of the measured CSV schema by their names in Python and on the command line."""
 _SHAPE, _PAD, _STRIDE = SIZE_COLUMNS[:-4], SIZE_COLUMNS[-4:-2], SIZE_COLUMNS[-2:]
 _EVERYWHERE: tuple[str, ...] = ("batch", "m", "n", "k", "dtype", "acc_dtype", "layout", "sparsity")
-_OF_GEMMS: tuple[str, ...] = (*_EVERYWHERE, "out_dtype", "order", "bias", "b_dtype", "beta")
+_OF_GEMMS: tuple[str, ...] = (*_EVERYWHERE, "out_dtype", "order", "bias", "b_dtype", "beta", "scales", "quantise")
 _OF_CONVOLUTIONS: tuple[str, ...] = (*_EVERYWHERE, *SIZE_COLUMNS, GROUPS_COLUMN)
 _OF_ATTENTION: tuple[str, ...] = (*_EVERYWHERE, *ATTENTION_COLUMNS)
 _OF_ACCESSES: tuple[str, ...] = (*_EVERYWHERE, *ACCESS_COLUMNS)
@@ -102,6 +102,8 @@ def _gemm(op: str, given: Mapping[str, Any]) -> Operator:
         bias=_truth(given, "bias"),
         b_dtype=given.get("b_dtype"),
         beta=_number(given, "beta"),
+        scales=str(given.get("scales", "")),
+        quantise=str(given.get("quantise", "")),
     )
 
 
