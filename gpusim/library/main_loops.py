@@ -147,6 +147,11 @@ class MmaLoop(_MultiStage):
         description="rows of a warp's results that pass through shared memory at once, so that rows are stored in full "
         "lines"
     )
+    local_bytes: Cited[Annotated[float, Field(ge=0, le=1024)]] | None = Field(
+        default=None,
+        description="for each result that a thread keeps in local memory during the epilogue: what passes between the SM "
+        "and L2 [B]; none: results stay in registers",
+    )
 
 
 class DirectLoop(_SelfLoading):
@@ -185,6 +190,9 @@ class WgmmaLoop(_MainLoop):
         "share one tile, after which the CTA ends"
     )
     bulk_load_instructions: Cited[Cost] = Field(description="of the producer and step")
+    whole_clusters: bool = Field(
+        default=False, description="CTAs of a cluster whose tiles lie beyond the result go through all steps, too"
+    )
 
     producer_warps: ClassVar[int] = 1
     idle_warps: ClassVar[int] = WARPGROUP_WARPS - 1

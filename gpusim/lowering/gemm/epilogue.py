@@ -42,6 +42,8 @@ that a sector is sent to L2 as often as a run is long. Assumed."""
 ADDED = Pipes(fma=1.0)
 """Instructions for each result where C is read, of kernels whose code was not counted."""
 
+LOCAL = "local"
+"""Tensor that local memory counts as: of each CTA its own, and in L2."""
 WIDEST_STORE_BYTES = 16
 """Widest global store of a thread (STG.128)."""
 
@@ -94,8 +96,16 @@ def results_of(gpu: Gpu, kernel: Kernel) -> ResultPasses:
         converting_sfu=passing * converted.sfu,
         adding_fma=passing * added.fma,
         adding_alu=passing * added.alu,
+        local_bytes=_local_bytes(kernel, loop),
         c_ahead=loop.c_instructions is not None,
     )
+
+
+def _local_bytes(kernel: Kernel, loop: SimtLoop | MmaLoop) -> float:
+    """What passes between a warp and its local memory [B]."""
+    if not isinstance(loop, MmaLoop) or loop.local_bytes is None:
+        return 0.0
+    return loop.local_bytes.value * kernel.tile_m * kernel.tile_n / kernel.warps
 
 
 def epilogue_of(
@@ -237,6 +247,13 @@ def _stored_in_passes(schedule: Schedule, stored: str) -> Program:
         store = Store(stored, store_bytes, sent_bytes, instructions, epilogue.store_largest)
         # One thread hands a tile that all warps have written to the TMA, and none goes on before it has been read.
         storing += [Barrier(), store, Barrier()] if results.bulk_store else [store]
+    if results.local_bytes:
+        local_bytes = results.local_bytes / passes
+        passing = [
+            Load((Read(LOCAL, local_bytes, local_bytes),), local_bytes, local_bytes / RESULT_SHARED_BYTES),
+            WaitLoad(),
+            *passing,
+        ]
     request, add = _reading_c(epilogue, results, stored)
     if results.c_ahead:
         return (*request, *(*passing, *add, *request, *storing) * (passes - 1), *passing, *add, *storing)

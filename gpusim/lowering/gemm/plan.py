@@ -222,11 +222,11 @@ def tile_schedules(gpu: Gpu, planned: GemmPlan) -> tuple[Schedule, ...]:
     """What the CTAs of a plan's GEMM do within the grid and at its edges; one schedule where all do the same.
 
     The last along x, along y, and along both follow the others in this order. Tiles of sliced rows have edges
-    throughout: their average stands for all.
+    throughout, and where a cluster ends beyond the result some hold nothing: their average stands for all.
     """
     problem, grid = problem_of(planned.operator), planned.grid
     tile = np.array([planned.kernel.tile_m, planned.kernel.tile_n])
-    if problem.a.slices > 1 or not (np.array([problem.m, problem.n]) % tile).any():
+    if planned.main.kernel.whole_clusters or problem.a.slices > 1 or not (np.array([problem.m, problem.n]) % tile).any():
         return (planned.main,)
     edges = np.array([[False, True, False, True], [False, False, True, True]]) | (np.array([[grid.x], [grid.y]]) == 1)
     table = table_of(gpu, (planned.kernel,), problem)
@@ -311,6 +311,7 @@ def _tiles(gpu: Gpu, kernels: Any, problems: Problems, split_k: Array, edges: Ar
     """
     all_rows, slices = problems.operands.rows, problems.operands.slices
     counts = pieces_of(all_rows, slices, kernels.tile)
+    counts = np.where(kernels.whole_clusters, ceil_div(counts, kernels.cluster) * kernels.cluster, counts)
     steps = ceil_div(pieces_of(problems.k, problems.k_slices, kernels.tile_k), split_k)
     rows = all_rows / counts
     largest = np.minimum(ceil_div(all_rows, slices), kernels.tile)

@@ -156,7 +156,8 @@ class Schedule:
         splits, warps, epilogue = self.grid.splits, self.kernel.math_warps, self.epilogue
         fixed_up = 2 * (splits - 1) / splits * epilogue.fixup_bytes * warps if epilogue.fixup_times else 0.0
         stored = self.store_bytes * self.store_passes
-        return self.ctas * (self.steps * self.step.l2_bytes + stored + fixed_up + self.c_bytes)
+        local = self.kernel.results.local_bytes * warps
+        return self.ctas * (self.steps * self.step.l2_bytes + stored + fixed_up + self.c_bytes + local)
 
     @property
     def c_bytes(self) -> float:
