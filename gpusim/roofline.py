@@ -44,8 +44,8 @@ def bounds_us(
     ``issue``: one issue slot per multiply instruction.
     """
     # A 2:4 operand is half its elements and what says which; the other one is dense.
-    of_b = gemm.dtype.bits / 8
-    of_a = of_b * gemm.kept_fraction + gemm.metadata_bits / 8
+    of_b = gemm.weight_bits / 8
+    of_a = gemm.dtype.bits / 8 * gemm.kept_fraction + gemm.metadata_bits / 8
     macs = gemm.batch * gemm.m * gemm.n * gemm.k
     sms, parts = gpu.sm.count, gpu.sm.sub_partitions
     arithmetic_cycles = macs * instruction.issue_interval_cycles / (instruction.fma * sms * parts)

@@ -194,6 +194,7 @@ def _operator(row: MeasuredRow) -> Operator | None:
     if row.op in GEMM_OPS:
         columns |= {"out_dtype": row.output, "beta": row.beta, "order": row.order}
         columns |= dict(zip(("scales", "quantise"), row.scales, strict=True))
+        columns |= {name: row.extra.get(name) for name in ("b_dtype", "group")}
     operator = parse_operator(columns)
     return _padded(operator, row.padded_to) if row.padded_to else operator
 

@@ -166,8 +166,11 @@ class Family(Entry):
     fallback: bool = Field(
         default=False, description="considered only for operands that are less aligned than other kernels need"
     )
-    heuristic_family: Literal["xmma"] | None = Field(
-        default=None, description="whose weights the library's heuristic gives them, if not those of their main loop"
+    heuristic_family: Literal["xmma", "profiled"] | None = Field(
+        default=None,
+        description="whose weights the library's heuristic gives them, if not those of their main loop; profiled: none, as a "
+        "program times its kernels and takes the fastest",
+   
     )
     since_cuda: FirstCuda = Field(
         default=CudaVersion(0, 0), description="first version of CUDA whose library has these kernels, if not all"
@@ -183,6 +186,12 @@ class Family(Entry):
         default=(),
         description="what has a scale of its own of the quantised operands; a program launches the first kernel that "
         "takes the sizes",
+    )
+    weights: tuple[Dtype, ...] = Field(
+        default=(), description="types of B that it converts to that of A as it multiplies; empty: B has A's type"
+    )
+    groups: tuple[Count, ...] = Field(
+        default=(), description="weights along k that share a scale; empty: a column has one"
     )
     convolution: ConvolutionTraits | None = Field(
         default=None, description="of kernels made for convolutions; left out of those for matrix multiplications"

@@ -11,6 +11,8 @@ from typing import Annotated, ClassVar, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
+from gpusim.numbers.formats import Dtype
+
 Count = Annotated[int, Field(ge=1, le=16_384, strict=True)]
 """Extents, warps, stages, registers and bytes of a kernel: up to 2,048 in the shipped catalogues."""
 Cost = Annotated[int, Field(ge=0, le=100_000, strict=True)]
@@ -87,6 +89,12 @@ class _MainLoop(Entry):
         return 1
 
 
+Dequantising = Annotated[
+    dict[Dtype, Cited[Pipes]] | None,
+    Field(description="for each element of B that a thread converts to the type of A, by the type of B; none: B has A's"),
+]
+
+
 class _SelfLoading(_MainLoop):
     """All warps load what they multiply."""
 
@@ -147,6 +155,7 @@ class MmaLoop(_MultiStage):
         description="rows of a warp's results that pass through shared memory at once, so that rows are stored in full "
         "lines"
     )
+    dequantising: Dequantising = None
     local_bytes: Cited[Annotated[float, Field(ge=0, le=1024)]] | None = Field(
         default=None,
         description="for each result that a thread keeps in local memory during the epilogue: what passes between the SM "
@@ -190,6 +199,7 @@ class WgmmaLoop(_MainLoop):
         "share one tile, after which the CTA ends"
     )
     bulk_load_instructions: Cited[Cost] = Field(description="of the producer and step")
+    dequantising: Dequantising = None
     whole_clusters: bool = Field(
         default=False, description="CTAs of a cluster whose tiles lie beyond the result go through all steps, too"
     )

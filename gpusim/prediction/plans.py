@@ -6,7 +6,7 @@ A new kind of operator is a module of its own in ``gpusim.lowering`` and a case 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import DoesNotFitError
@@ -179,11 +179,31 @@ def bounds_of(gpu: Gpu, planned: Plan, clock_mhz: float, *, warm: bool) -> dict[
 
 
 def _ranked_gemm_plans(system: System, gemm: Gemm, options: Options) -> Ranking:
+    if gemm.b_dtype is not None and options.kernel is None:
+        return _ranked_as_timed(system, gemm, options)
     kernels = usable_kernels(system, gemm, options.kernel, options.unit)
     ranked = candidates(system, gemm, kernels, warm=options.l2 == "warm", clock_mhz=system.gpu.clock.boost_mhz)
     if not ranked:
         raise UnsupportedError(_misfit(system.gpu, gemm, kernels[0]))
     return ranked
+
+
+def _ranked_as_timed(system: System, gemm: Gemm, options: Options) -> Ranking:
+    """Plans of a product with narrow weights, whose program has timed its kernels with powers of two of tokens.
+
+    It launches what was fastest with the next of them (NVIDIA/TensorRT-LLM cpp/tensorrt_llm/plugins/common/
+    gemmPluginProfiler.cpp, getBestConfig).
+    """
+    tokens = 1 << (gemm.m - 1).bit_length()
+    timed, warm = replace(gemm, m=tokens), options.l2 == "warm"
+    kernels = usable_kernels(system, timed, None, options.unit)
+    clock_mhz = system.gpu.clock.boost_mhz
+    ranked = candidates(system, timed, kernels, warm=warm, clock_mhz=clock_mhz)
+    if not ranked:
+        raise UnsupportedError(_misfit(system.gpu, gemm, kernels[0]))
+    library = replace(system.library, fixed_split_k=ranked[0].split_k)
+    fixed = replace(system, library=library)
+    return candidates(fixed, gemm, (ranked[0].kernel,), warm=warm, clock_mhz=clock_mhz)
 
 
 def _misfit(gpu: Gpu, gemm: Gemm, kernel: Kernel) -> str:

@@ -26,6 +26,8 @@ SCALES: tuple[Scales, ...] = get_args(Scales)
 Quantised = Literal["kernel", "compiled"]
 QUANTISED: tuple[Quantised, ...] = get_args(Quantised)
 """What quantises A before it is multiplied: a kernel written for it, or what a compiler makes of PyTorch's calls."""
+SCALE_BITS = 16
+"""Width of a scale of a group of weights [bits]."""
 QUANTISED_TYPES = (Dtype.FP8, Dtype.INT8)
 """Types of operands that have scales."""
 _TRANSPOSED = {"n": "t", "t": "n"}
@@ -81,6 +83,8 @@ class Gemm:
     quantise: str = ""
     """What quantises A within the call (``QUANTISED``), from the type of C with scales found in it; empty: nothing, A
     is quantised."""
+    group: int | None = None
+    """Weights of ``b_dtype`` along k that share a scale of 16 bits; None: a column of B has one."""
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -103,6 +107,7 @@ class Gemm:
             raise ValueError(f"order: expected 'row' or 'column', got '{self.order}'")
         self._check_op()
         self._check_scales()
+        self._check_weights()
 
     def _named(self, name: str, named: Callable[[str], str]) -> str:
         """The format that a field names; empty for none."""
@@ -131,6 +136,18 @@ class Gemm:
             raise ValueError(f"scales: of operands in {' or '.join(QUANTISED_TYPES)}, got {self.dtype.value}")
         if self.quantise and self.scales != "row":
             raise ValueError("quantise: finds a scale for each row of A; add scales 'row'")
+
+    def _check_weights(self) -> None:
+        if self.group is not None:
+            object.__setattr__(self, "group", checked_size("group", self.group))
+            if self.b_dtype is None:
+                raise ValueError("group: of weights whose type is not that of A; state b_dtype")
+
+    @property
+    def weight_bits(self) -> float:
+        """Bits of an element of B, its part of a scale included."""
+        shared = SCALE_BITS / self.group if self.group else 0.0
+        return (self.b_dtype or self.dtype).bits + shared
 
     @property
     def blas_call(self) -> BlasCall:
@@ -193,7 +210,7 @@ class Gemm:
         Of a 2:4 operand the kept elements and the metadata.
         """
         a_bits = self.dtype.bits * self.kept_fraction + self.metadata_bits
-        factors = self.batch * self.k * (self.m * a_bits + self.n * (self.b_dtype or self.dtype).bits) / 8
+        factors = self.batch * self.k * (self.m * a_bits + self.n * self.weight_bits) / 8
         return factors + (self.result_bytes if self.reads_c else 0.0)
 
     @property
@@ -235,4 +252,5 @@ class Gemm:
         columns |= {"order": self.order} if self.order == "column" else {}
         columns |= {"beta": repr(self.beta)} if self.reads_c else {}
         columns |= {name: text for name in ("scales", "quantise") if (text := getattr(self, name))}
+        columns |= {"group": self.group} if self.group else {}
         return columns | ({"b_dtype": self.b_dtype.value} if self.b_dtype else {})

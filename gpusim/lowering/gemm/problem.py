@@ -138,6 +138,13 @@ def _of_gemm(gemm: Gemm) -> Problem:
     dense = gemm.sparsity == "dense"
     first = Operand(getattr(gemm, call.rows), gemm.k, call.layout[0] == "t", gemm.dtype.bits)
     second = Operand(getattr(gemm, call.columns), gemm.k, call.layout[1] == "n", gemm.dtype.bits)
+    if gemm.b_dtype is not None:
+        # What is loaded is narrower than what is multiplied: of each element a part lies in memory.
+        narrow = gemm.weight_bits / gemm.dtype.bits
+        if swapped:
+            first = replace(first, values_per_element=narrow)
+        else:
+            second = replace(second, values_per_element=narrow)
     if not dense:
         pruned, second = (second, first) if swapped else (first, second)
         first = replace(pruned, kept_fraction=gemm.kept_fraction, metadata_bits=gemm.metadata_bits)
