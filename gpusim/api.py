@@ -57,6 +57,11 @@ class Arguments(GpuArguments, total=False):
     output_dtype: str
     bias: str | bool
     beta: float
+    b_dtype: str | Dtype | None
+    group: int | None
+    scales: str
+    quantise: str
+    counts: str | Iterable[int]
     heads: int
     key_heads: int | None
     causal: str | bool
@@ -201,6 +206,9 @@ def predict(
         batch, layout, sparsity, accumulate, order, output_dtype, bias, beta: Further properties of a matrix
             multiplication; see :class:`gpusim.Gemm` for values and defaults. C lies in rows unless ``order`` is
             ``column``; ``output_dtype`` is its type.
+        b_dtype, group, scales, quantise, counts: The same of quantised operands, and of groups with weights of their
+            own: ``b_dtype`` of weights, how many share a scale, what else has one, what quantises A within the call;
+            rows of A for each group.
         batch, heads, key_heads, causal, mask, dropout: Further properties of attention.
         function, reads, writes: What a ``pointwise``, ``row_reduction`` or ``column_reduction`` computes and touches,
             such as ``reads="4096 fp16, 4096 fp32 run 8"`` (:func:`gpusim.workloads.memory_bound.parse_accesses`).

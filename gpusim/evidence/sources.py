@@ -86,10 +86,10 @@ PROGRAMS = (
     ),
     # collector/vllm/collect_gemm.py: weights of vLLM layers that nobody has written, which are fresh device
     # memory on an A100; on boards with FP8 the process has drawn random ones there before (``fp8_block``).
-    # ``outside_loop_count``. FP8 layers find a scale for each row of their input in the call. The collector calls a layer
-    # outside a compiled model, where vLLM compiles the quantisation by itself (QuantFP8.forward_native). That it is not
-    # vLLM's own kernel is what its rows say: of 2,560 rows of 32 values on an H100 that one takes 4 us by itself, the
-    # call 24; a row costs as much with 32 values as with 2,048, the block of a compiled reduction.
+    # ``outside_loop_count``. FP8 layers find a scale for each row of their input in the call. The collector calls a
+    # layer outside a compiled model, where vLLM compiles the quantisation by itself (QuantFP8.forward_native). That it
+    # is not vLLM's own kernel is what its rows say: of 2,560 rows of 32 values on an H100 that one takes 4 us by
+    # itself, the call 24; a row costs as much with 32 values as with 2,048, the block of a compiled reduction.
     Source(
         "aiconfigurator-vllm",
         operands="zeros",

@@ -168,9 +168,8 @@ class Family(Entry):
     )
     heuristic_family: Literal["xmma", "profiled"] | None = Field(
         default=None,
-        description="whose weights the library's heuristic gives them, if not those of their main loop; profiled: none, as a "
-        "program times its kernels and takes the fastest",
-   
+        description="whose weights the heuristic gives them, if not those of their main loop; profiled: none, "
+        "as a program times its kernels and takes the fastest",
     )
     since_cuda: FirstCuda = Field(
         default=CudaVersion(0, 0), description="first version of CUDA whose library has these kernels, if not all"

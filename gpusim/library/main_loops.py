@@ -91,7 +91,7 @@ class _MainLoop(Entry):
 
 Dequantising = Annotated[
     dict[Dtype, Cited[Pipes]] | None,
-    Field(description="for each element of B that a thread converts to the type of A, by the type of B; none: B has A's"),
+    Field(description="for each element of B that a thread converts to A's type, by the type of B; none: B has A's"),
 ]
 
 
@@ -158,8 +158,8 @@ class MmaLoop(_MultiStage):
     dequantising: Dequantising = None
     local_bytes: Cited[Annotated[float, Field(ge=0, le=1024)]] | None = Field(
         default=None,
-        description="for each result that a thread keeps in local memory during the epilogue: what passes between the SM "
-        "and L2 [B]; none: results stay in registers",
+        description="for each result that a thread keeps in local memory during the epilogue: what passes between the "
+        "SM and L2 [B]; none: results stay in registers",
     )
 
 

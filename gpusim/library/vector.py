@@ -244,12 +244,12 @@ class BlockRowsKernel(_RowsKernel):
     max_threads: Threads = Field(description="most threads of a CTA, in whole warps; short rows have fewer")
     thread_for_each: Literal["vectors", "element", "block"] = Field(
         default="vectors",
-        description="what a row has one thread for, up to the most: two vectors, in a power of two; or an element; block: "
-        "the most, whatever the row has",
+        description="what a row has one thread for, up to the most: two vectors, in a power of two; or an element; "
+        "block: the most, whatever the row has",
     )
     elements_per_iteration: Count | None = Field(
         default=None,
-        description="of a thread in a kernel that a compiler made, computed whether the row has them or not; absent in others",
+        description="of a thread in a kernel that a compiler made, computed whether the row has them or not",
     )
     keeps: Literal["nothing", "registers", "shared_memory"] = Field(
         default="nothing", description="where the row is in all passes but the first"

@@ -42,7 +42,7 @@ def usable_kernels(system: System, gemm: Gemm, name: str | None = None, unit: Un
     sizes = (math.gcd(size, steps) for size in (gemm.m, gemm.n, gemm.k))
     types = (gemm.dtype, gemm.b_dtype, gemm.group, gemm.accumulate, gemm.sparsity, gemm.blas_call)
     by_rule = (gemm.scales, gemm.m, gemm.n, gemm.k) if gemm.scales or gemm.b_dtype else ()
-    alike = (*types, gemm.batch > 1, *sizes, bisect_left(limits, problem_of(gemm).n), *by_rule)
+    alike = (*types, gemm.batch > 1, bool(gemm.counts), *sizes, bisect_left(limits, problem_of(gemm).n), *by_rule)
     return _usable_kernels(CacheKey(system, (id(system.gpu), id(library.kernels))), CacheKey(gemm, alike), name, unit)
 
 
@@ -81,11 +81,11 @@ def _usable_kernels(
 
 def _serves(kernel: Kernel, gemm: Gemm) -> bool:
     """Whether a library takes a kernel for so many columns, and for a batch."""
-    columns = problem_of(gemm).n
+    columns = problem_of(gemm).n  # of all groups
     most = kernel.family.max_n or columns
     if kernel.takes is not None and not kernel.takes.hold(gemm):
         return False
-    return kernel.family.min_n <= columns <= most and (kernel.batches or gemm.batch == 1)
+    return kernel.family.min_n <= columns <= most and (kernel.batches or (gemm.batch == 1 and not gemm.counts))
 
 
 def _pinned(name: str, gpu: Gpu, gemm: Gemm, multiplying: Sequence[Kernel], accepting: Sequence[Kernel]) -> Kernel:

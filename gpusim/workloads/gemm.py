@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
+from gpusim.errors import excerpt
 from gpusim.numbers.formats import FORMATS, Dtype, accumulator_named, dtype_named, result_named
 from gpusim.workloads.sizes import checked_size
 
@@ -85,6 +86,9 @@ class Gemm:
     is quantised."""
     group: int | None = None
     """Weights of ``b_dtype`` along k that share a scale of 16 bits; None: a column of B has one."""
+    counts: tuple[int, ...] = ()
+    """Rows of A of each group, where groups of them have a B of their own (experts); together m. One launch computes
+    them all. Empty: one B for all rows."""
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -108,6 +112,7 @@ class Gemm:
         self._check_op()
         self._check_scales()
         self._check_weights()
+        self._check_counts()
 
     def _named(self, name: str, named: Callable[[str], str]) -> str:
         """The format that a field names; empty for none."""
@@ -133,7 +138,8 @@ class Gemm:
             if given and given not in known:
                 raise ValueError(f"{name}: expected one of {', '.join(known)}, got '{given}'")
         if self.scales and self.dtype not in QUANTISED_TYPES:
-            raise ValueError(f"scales: of operands in {' or '.join(QUANTISED_TYPES)}, got {self.dtype.value}")
+            types = " or ".join(one.value for one in QUANTISED_TYPES)
+            raise ValueError(f"scales: of operands in {types}, got {self.dtype.value}")
         if self.quantise and self.scales != "row":
             raise ValueError("quantise: finds a scale for each row of A; add scales 'row'")
 
@@ -142,6 +148,24 @@ class Gemm:
             object.__setattr__(self, "group", checked_size("group", self.group))
             if self.b_dtype is None:
                 raise ValueError("group: of weights whose type is not that of A; state b_dtype")
+
+    def _check_counts(self) -> None:
+        try:
+            counts = tuple(int(count) for count in self.counts)
+        except (TypeError, ValueError):
+            raise ValueError(f"counts: expected whole numbers, got {excerpt(str(self.counts))}") from None
+        object.__setattr__(self, "counts", counts)
+        if not counts:
+            return
+        if min(counts) < 0 or sum(counts) != self.m:
+            raise ValueError(f"counts: expected rows of groups that sum up to m, {self.m}, got {sum(counts)}")
+        if self.batch != 1 or self.order == "column" or self.sparsity != "dense" or self.quantise:
+            raise ValueError("counts: of a single dense GEMM by rows whose A is quantised before")
+
+    @property
+    def groups(self) -> int:
+        """Matrices B that are read: those of groups with rows."""
+        return sum(count > 0 for count in self.counts) or 1
 
     @property
     def weight_bits(self) -> float:
@@ -210,7 +234,7 @@ class Gemm:
         Of a 2:4 operand the kept elements and the metadata.
         """
         a_bits = self.dtype.bits * self.kept_fraction + self.metadata_bits
-        factors = self.batch * self.k * (self.m * a_bits + self.n * self.weight_bits) / 8
+        factors = self.batch * self.k * (self.m * a_bits + self.groups * self.n * self.weight_bits) / 8
         return factors + (self.result_bytes if self.reads_c else 0.0)
 
     @property
@@ -253,4 +277,5 @@ class Gemm:
         columns |= {"beta": repr(self.beta)} if self.reads_c else {}
         columns |= {name: text for name in ("scales", "quantise") if (text := getattr(self, name))}
         columns |= {"group": self.group} if self.group else {}
+        columns |= {"counts": " ".join(map(str, self.counts))} if self.counts else {}
         return columns | ({"b_dtype": self.b_dtype.value} if self.b_dtype else {})

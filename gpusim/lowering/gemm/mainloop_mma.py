@@ -6,7 +6,8 @@ import math
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
-from gpusim.library.main_loops import MmaLoop, WgmmaLoop
+from gpusim.library.main_loops import MmaLoop
+from gpusim.lowering.gemm.conversion import converting_instructions
 from gpusim.lowering.gemm.kernel_facts import WIDE_SHARED_BYTES, LoopBody
 from gpusim.lowering.gemm.multistage import MIN_ASYNC_COPY_BYTES, copies_asynchronously
 from gpusim.lowering.gemm.problem import Problem
@@ -26,7 +27,7 @@ def mma_body(gpu: Gpu, kernel: Kernel, loop: MmaLoop, problem: Problem) -> LoopB
     ]
     elements = sum(size_bytes * 8 / one.element_bits for one, size_bytes in fragments) / gpu.sm.warp_size
     rounding = loop.rounding_instructions.value * elements if loop.rounding_instructions else 0.0
-    rounding += dequantising(gpu, kernel, loop, problem, warp_m * warp_k, warp_n * warp_k)
+    rounding += converting_instructions(gpu, kernel, loop, problem, warp_m * warp_k, warp_n * warp_k)
     # Wider elements of a matrix that does not lie along k are read one by one (LDS), not four at a time.
     singly = sum(
         size_bytes * 8 / one.element_bits / gpu.sm.warp_size - size_bytes / WIDE_SHARED_BYTES
@@ -47,22 +48,6 @@ def mma_body(gpu: Gpu, kernel: Kernel, loop: MmaLoop, problem: Problem) -> LoopB
         staging_slots=_gather_slots(gpu, kernel, loop),
         vector_bytes=loop.load_bytes if aligned_bytes < loop.load_bytes else 0,
     )
-
-
-def dequantising(
-    gpu: Gpu, kernel: Kernel, loop: MmaLoop | WgmmaLoop, problem: Problem, of_a: float, of_b: float
-) -> float:
-    """Instructions that convert the weights of a warp and k-step, which are narrower than what they are multiplied with.
-
-    Args:
-        of_a: elements of the first operand that the warp multiplies in a step; ``of_b`` of the second.
-    """
-    if not kernel.family.weights or loop.dequantising is None:
-        return 0.0
-    narrow, elements = (problem.a, of_a) if problem.a.values_per_element < 1 else (problem.b, of_b)
-    weights = min(kernel.family.weights, key=lambda one: abs(one.bits - narrow.bits))
-    counts = loop.dequantising[weights].value
-    return sum(counts.by_pipe.values()) * elements / gpu.sm.warp_size
 
 
 def _gather_slots(gpu: Gpu, kernel: Kernel, loop: MmaLoop) -> float:

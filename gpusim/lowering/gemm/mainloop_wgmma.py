@@ -7,8 +7,8 @@ import math
 from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
 from gpusim.library.main_loops import WARPGROUP_WARPS, WgmmaLoop
+from gpusim.lowering.gemm.conversion import converting_instructions
 from gpusim.lowering.gemm.kernel_facts import LoopBody
-from gpusim.lowering.gemm.mainloop_mma import dequantising
 from gpusim.lowering.gemm.multistage import reads_of_warp
 from gpusim.lowering.gemm.problem import Problem
 from gpusim.lowering.gemm.schedule import Schedule
@@ -34,7 +34,7 @@ def wgmma_body(gpu: Gpu, kernel: Kernel, loop: WgmmaLoop, problem: Problem) -> L
     issued = math.ceil(rows / (WARPGROUP_WARPS * m)) * math.ceil(columns / n) * math.ceil(kernel.tile_k / k)
     # Widths are multiples of 8; the instruction's own is the widest.
     # Each warp converts its part of the rows, or columns, of its warpgroup.
-    converted = dequantising(
+    converted = converting_instructions(
         gpu, kernel, loop, problem, rows * kernel.tile_k / WARPGROUP_WARPS, columns * kernel.tile_k / WARPGROUP_WARPS
     )
     width = math.ceil(columns / math.ceil(columns / n) / 8) * 8
