@@ -122,9 +122,7 @@ def test_results_in_local_memory_pass_between_sm_and_l2() -> None:
     plan = planned("l40s", scaled(512, 4096, 4096))
     family = plan.kernel.family
     bytes_of_result = family.main_loop.local_bytes.value  # type: ignore[union-attr]
-    without = replace(
-        plan.main, kernel=replace(plan.main.kernel, results=replace(plan.main.kernel.results, local_bytes=0.0))
-    )
+    without = replace(plan.main, epilogue=replace(plan.main.epilogue, local_bytes=0.0))
     assert plan.main.l2_bytes - without.l2_bytes == pytest.approx(bytes_of_result * 512 * 4096)
 
 

@@ -96,16 +96,9 @@ def results_of(gpu: Gpu, kernel: Kernel) -> ResultPasses:
         converting_sfu=passing * converted.sfu,
         adding_fma=passing * added.fma,
         adding_alu=passing * added.alu,
-        local_bytes=_local_bytes(kernel, loop),
+        local_bytes=loop.local_bytes.value if isinstance(loop, MmaLoop) and loop.local_bytes else 0.0,
         c_ahead=loop.c_instructions is not None,
     )
-
-
-def _local_bytes(kernel: Kernel, loop: SimtLoop | MmaLoop) -> float:
-    """What passes between a warp and its local memory [B]."""
-    if not isinstance(loop, MmaLoop) or loop.local_bytes is None:
-        return 0.0
-    return loop.local_bytes.value * kernel.tile_m * kernel.tile_n / kernel.warps
 
 
 def epilogue_of(
@@ -146,6 +139,7 @@ def epilogue_of(
         store_instructions=np.maximum(1.0, largest * (stored_bytes / kernels.math_warps) / (gpu.sm.warp_size * width)),
         store_largest=largest,
         c_bytes=c_bytes / kernels.math_warps,
+        local_bytes=results * passes.local_bytes / kernels.math_warps,
     )
 
 
@@ -247,8 +241,8 @@ def _stored_in_passes(schedule: Schedule, stored: str) -> Program:
         store = Store(stored, store_bytes, sent_bytes, instructions, epilogue.store_largest)
         # One thread hands a tile that all warps have written to the TMA, and none goes on before it has been read.
         storing += [Barrier(), store, Barrier()] if results.bulk_store else [store]
-    if results.local_bytes:
-        local_bytes = results.local_bytes / passes
+    if epilogue.local_bytes:
+        local_bytes = epilogue.local_bytes / passes
         passing = [
             Load((Read(LOCAL, local_bytes, local_bytes),), local_bytes, local_bytes / RESULT_SHARED_BYTES),
             WaitLoad(),

@@ -89,7 +89,7 @@ class ResultPasses:
     adding_alu: float = 0.0
     """ALU instructions around the loads of C."""
     local_bytes: float = 0.0
-    """What a warp writes to local memory of its results and reads again, where they do not stay in registers [B]."""
+    """What passes between the SM and L2 for each result that does not stay in registers [B]."""
     c_ahead: bool = False
     """Whether a pass requests what the next one adds of C."""
 

@@ -85,7 +85,7 @@ def _launch(schedule: Schedule, roles: tuple[Role, ...], stored: str) -> Launch:
         for block in schedule.step.blocks
     )
     results = schedule.kernel.results
-    local_bytes = results.local_bytes * schedule.kernel.math_warps / max(1, results.shared_passes)
+    local_bytes = schedule.epilogue.local_bytes * schedule.kernel.math_warps / max(1, results.shared_passes)
     local = (Tensor(LOCAL, local_bytes, None, miss_fraction=0.0),) if local_bytes else ()
     return Launch(
         name=schedule.name,
