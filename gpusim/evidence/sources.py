@@ -98,6 +98,14 @@ PROGRAMS = (
         input_in_l2=True,
         scales={Dtype.FP8: ("row", "compiled")},
     ),
+    # Pull requests of vLLM: products in FP8 and INT8 are its own of CUTLASS (cutlass_scaled_mm), of operands that are
+    # quantised before; weights in groups are Marlin's, and exllama's beside them.
+    Source(
+        "https://github.com/vllm-project/vllm/",
+        other_kernels=("exllama v2",),
+        scales={Dtype.FP8: ("row", ""), Dtype.INT8: ("row", "")},
+    ),
+    Source("https://github.com/microsoft/onnxruntime/", other_kernels=("MatMulNBits",)),
     # TensorRT-LLM's smooth-quantised layer: a kernel writes the activations as INT8 before the product reads them.
     Source("aiconfigurator-trtllm", input_in_l2=True),
     # tools/profiler/src/options.cu: whole numbers from -3 or -4 to 3 or 4, which switch about as little as
