@@ -183,6 +183,12 @@ class TypeOptions:
     accumulate: Annotated[
         str, typer.Option(metavar="TYPE", help="Accumulator type. Default: the usual one of the data type.")
     ] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QuantisedOptions:
+    """Narrow operands with their scales, and groups of rows that have a B each."""
+
     b_dtype: Annotated[
         str,
         typer.Option(
@@ -381,7 +387,9 @@ def _options_of(group: Any) -> list[inspect.Parameter]:
     ]
 
 
-def named(*groups: TypeOptions | StorageOptions | KernelOptions | SimulationOptions) -> dict[str, Any]:
+def named(
+    *groups: TypeOptions | QuantisedOptions | StorageOptions | KernelOptions | SimulationOptions,
+) -> dict[str, Any]:
     """The keyword arguments of :func:`gpusim.predict` that groups of options stand for."""
     return {item.name: getattr(group, item.name) for group in groups for item in fields(group)}
 
