@@ -15,7 +15,7 @@ from gpusim.numbers.formats import Dtype
 from gpusim.numerics.execute import execute, order_of
 from gpusim.numerics.rounding import convert
 from gpusim.numerics.sparsity import compress, pattern_of, prune
-from gpusim.prediction.plans import ranked_plans
+from gpusim.prediction.plans import ranked_gemms
 from gpusim.report.text_table import TextTable
 from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Gemm
@@ -36,7 +36,7 @@ def main() -> None:
 def timed(gemm: Gemm) -> tuple[str, str, str]:
     """Type, kernel, and multiply-adds (dense-equivalent) a second, rounding of the operands left out."""
     arch = load_spec(BOARD).system
-    planned = ranked_plans(arch, gemm)[0].plan
+    planned = ranked_gemms(arch, gemm)[0].plan
     generator = np.random.default_rng(0)
     a, b = (convert(50 * generator.standard_normal((SIZE, SIZE)), gemm.dtype.format).values for _ in range(2))
     order = order_of(planned, gemm.k, gemm.dtype.bits)

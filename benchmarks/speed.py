@@ -25,7 +25,7 @@ from gpusim.execution.sweep import predict_one
 from gpusim.models.policy import Policy
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
-from gpusim.prediction.plans import ranked_plans
+from gpusim.prediction.plans import ranked_gemms
 from gpusim.prediction.predict import predict
 from gpusim.specs import load_spec
 from gpusim.system import System
@@ -77,7 +77,7 @@ def one_gemm(system: System, gemms: Sequence[Gemm], source: str) -> list[Metric]
             loops.append(loop_seconds())
         seconds.append(cpu_seconds(lambda gemm=gemm: predict(system, gemm)))  # type: ignore[misc]
     others = [replace(gemm, dtype=Dtype.FP16, output="", accumulate="") for gemm in gemms]
-    ranking = sum(cpu_seconds(lambda gemm=gemm: ranked_plans(system, gemm)) for gemm in others)  # type: ignore[misc]
+    ranking = sum(cpu_seconds(lambda gemm=gemm: ranked_gemms(system, gemm)) for gemm in others)  # type: ignore[misc]
     loop = statistics.median(loops)
     *_, ninth_decile = statistics.quantiles(seconds, n=10)
     values = {"median": statistics.median(seconds), "90 % below": ninth_decile}
@@ -125,7 +125,7 @@ def whole_model(system: System) -> list[Metric]:
 
 def k_steps(system: System, gemm: Gemm) -> int:
     """Turns of the main loops of all CTAs."""
-    planned = ranked_plans(system, gemm)[0].plan
+    planned = ranked_gemms(system, gemm)[0].plan
     return planned.grid.ctas * planned.main.steps
 
 

@@ -57,6 +57,11 @@ class Arguments(GpuArguments, total=False):
     output_dtype: str
     bias: str | bool
     beta: float
+    b_dtype: str | Dtype | None
+    group: int | None
+    scales: str
+    quantise: str
+    counts: str | Iterable[int]
     heads: int
     key_heads: int | None
     causal: str | bool
@@ -206,6 +211,9 @@ def predict(
         batch, layout, sparsity, accumulate, order, output_dtype, bias, beta: Further properties of a matrix
             multiplication; see :class:`gpusim.Gemm` for values and defaults. C lies in rows unless ``order`` is
             ``column``; ``output_dtype`` is its type.
+        b_dtype, group, scales, quantise, counts: The same of quantised operands, and of groups with weights of their
+            own: ``b_dtype`` of weights, how many share a scale, what else has one, what quantises A within the call;
+            rows of A for each group.
         batch, heads, key_heads, causal, mask, dropout: Further properties of attention.
         packed, page_tokens, appends, window, implementation: As a serving engine launches it; see
             :class:`gpusim.Attention`.

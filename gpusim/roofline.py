@@ -44,8 +44,8 @@ def bounds_us(
     ``issue``: one issue slot per multiply instruction.
     """
     # A 2:4 operand is half its elements and what says which; the other one is dense.
-    of_b = gemm.dtype.bits / 8
-    of_a = of_b * gemm.kept_fraction + gemm.metadata_bits / 8
+    of_b = gemm.weight_bits / 8
+    of_a = gemm.dtype.bits / 8 * gemm.kept_fraction + gemm.metadata_bits / 8
     macs = gemm.batch * gemm.m * gemm.n * gemm.k
     sms, parts = gpu.sm.count, gpu.sm.sub_partitions
     arithmetic_cycles = macs * instruction.issue_interval_cycles / (instruction.fma * sms * parts)
@@ -60,6 +60,10 @@ def bounds_us(
     tiles_m, tiles_n = -(-gemm.m // over_m), -(-gemm.n // over_n)
     tile_bytes = gemm.batch * (tiles_n * gemm.m * of_a + tiles_m * gemm.n * of_b) * gemm.k
     clusters_m, clusters_n = (-(-tiles // along) for tiles, along in zip((tiles_m, tiles_n), clustered, strict=True))
+    if gemm.counts:
+        # No tile spans two groups; at least one of each group reads its B.
+        tiles_m, clusters_m = max(tiles_m, gemm.groups), max(clusters_m, gemm.groups)
+        tile_bytes = (tiles_n * gemm.m * of_a + tiles_m * gemm.n * of_b) * gemm.k
     cluster_bytes = gemm.batch * (clusters_n * gemm.m * of_a + clusters_m * gemm.n * of_b) * gemm.k
     shared_rate = sms * gpu.shared_memory.bandwidth_bytes_per_cycle
     ports_cycles = (tile_bytes + result) / (sms * gpu.load_store.l2_port_bytes_per_cycle)

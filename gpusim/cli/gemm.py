@@ -14,6 +14,7 @@ from gpusim.cli.options import (
     KernelOptions,
     NoCacheOption,
     OwnKernelOptions,
+    QuantisedOptions,
     RowsFormatOption,
     SimulationOptions,
     SpecOptions,
@@ -32,6 +33,7 @@ def gemm(
     n: Annotated[str, typer.Option("-n", help="Columns of C.", metavar="SIZES")],
     k: Annotated[str, typer.Option("-k", help="Inner (reduction) dimension.", metavar="SIZES")],
     types: TypeOptions,
+    quantised: QuantisedOptions,
     storage: StorageOptions,
     kernels: KernelOptions,
     own: OwnKernelOptions,
@@ -57,7 +59,7 @@ def gemm(
     from gpusim.studies.grid import grid, predict_grid
 
     sizes = {name: sizes_of(f"-{name}", text) for name, text in (("m", m), ("n", n), ("k", k))}
-    cases = grid(arch, sizes, spec.named(), named(types, storage, kernels, simulation), own.shape())
+    cases = grid(arch, sizes, spec.named(), named(types, quantised, storage, kernels, simulation), own.shape())
     with progress_bar("gemm") as progress:
         results, shipped = predict_grid(cases, service_of(jobs, no_cache=no_cache), progress)
     emit_predictions(output, results, [one.values for one in cases], explain=explain, shipped=shipped)

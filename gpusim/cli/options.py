@@ -186,6 +186,43 @@ class TypeOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class QuantisedOptions:
+    """Narrow operands with their scales, and groups of rows that have a B each."""
+
+    b_dtype: Annotated[
+        str,
+        typer.Option(
+            "--b-dtype", metavar="TYPE", help="Data type of B, the weights, if not A's: int4 or int8 by fp16 or bf16."
+        ),
+    ] = ""
+    group: Annotated[
+        int | None,
+        typer.Option(min=1, help="Weights along k that share a scale, with --b-dtype. Default: a column has one."),
+    ] = None
+    scales: Annotated[
+        Literal["", "tensor", "row", "block"],
+        typer.Option(
+            help="What has a scale of its own in fp8 or int8: tensors, rows of A and columns of B, or blocks.",
+            metavar="[tensor|row|block]",
+        ),
+    ] = ""
+    quantise: Annotated[
+        Literal["", "kernel", "compiled"],
+        typer.Option(
+            help="What quantises A within the call, with --scales row: a kernel written for it, or a compiled one.",
+            metavar="[kernel|compiled]",
+        ),
+    ] = ""
+    counts: Annotated[
+        str,
+        typer.Option(
+            metavar="ROWS,...",
+            help="Rows of A of each group, where groups have a B of their own (experts); their sum is -m.",
+        ),
+    ] = ""
+
+
+@dataclass(frozen=True, slots=True)
 class StorageOptions:
     """How many GEMMs there are, and how their matrices are stored."""
 
@@ -350,7 +387,9 @@ def _options_of(group: Any) -> list[inspect.Parameter]:
     ]
 
 
-def named(*groups: TypeOptions | StorageOptions | KernelOptions | SimulationOptions) -> dict[str, Any]:
+def named(
+    *groups: TypeOptions | QuantisedOptions | StorageOptions | KernelOptions | SimulationOptions,
+) -> dict[str, Any]:
     """The keyword arguments of :func:`gpusim.predict` that groups of options stand for."""
     return {item.name: getattr(group, item.name) for group in groups for item in fields(group)}
 

@@ -13,6 +13,7 @@ from gpusim.cli.options import (
     ArchOption,
     KernelOptions,
     OwnKernelOptions,
+    QuantisedOptions,
     SimulationOptions,
     SpecOptions,
     StorageOptions,
@@ -27,6 +28,7 @@ def trace(
     arch: ArchOption,
     out: Annotated[Path, typer.Option("-o", help="File to write.", metavar="TRACE.json")],
     types: TypeOptions,
+    quantised: QuantisedOptions,
     storage: StorageOptions,
     kernels: KernelOptions,
     own: OwnKernelOptions,
@@ -66,7 +68,7 @@ def trace(
     elif m is None or n is None or k is None:
         refuse("give -m, -n and -k, or an operator such as softmax:8192x1024:fp32")
     else:
-        one = case(arch, m=m, n=n, k=k, **spec.named(), **named(types, storage, kernels, simulation))
+        one = case(arch, m=m, n=n, k=k, **spec.named(), **named(types, quantised, storage, kernels, simulation))
     one = case_with(own.shape(), one)
     with progress_bar("trace") as progress:
         run = record_timeline(one, out, limit or MOST_EVENTS, progress)

@@ -154,6 +154,13 @@ class MeasuredRow:
         return self.kernel in source_of(self.source).other_kernels
 
     @property
+    def scales(self) -> tuple[str, str]:
+        """What of its quantised operands has a scale of its own, and what quantises the activations within the call."""
+        known = source_of(self.source).scales.get(self.dtype, ("", ""))
+        scales, quantise = self.extra.get("scales"), self.extra.get("quantise")
+        return known if scales is None and quantise is None else (scales or "", quantise or "")
+
+    @property
     def beta(self) -> float:
         """``beta`` of a GEMM, as stated, or as the source is known to pass it."""
         known = source_of(self.source).beta.get(self.dtype, 0.0)
@@ -187,6 +194,8 @@ def _operator(row: MeasuredRow) -> Operator | None:
         columns |= {name: row.extra.get(name) or known.get(name) for name in ATTENTION_COLUMNS}
     if row.op in GEMM_OPS:
         columns |= {"out_dtype": row.output, "beta": row.beta, "order": row.order}
+        columns |= dict(zip(("scales", "quantise"), row.scales, strict=True))
+        columns |= {name: row.extra.get(name) for name in ("b_dtype", "group")}
     operator = parse_operator(columns)
     return _padded(operator, row.padded_to) if row.padded_to else operator
 

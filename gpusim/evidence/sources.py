@@ -64,6 +64,8 @@ class Source:
     weights of all, with the input and a result, nothing is cold, though the table says so."""
     attention: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Columns of attention by what its column ``kernel`` names, where its rows do not state them."""
+    scales: Mapping[Dtype, tuple[str, str]] = field(default_factory=dict)
+    """By number format of its GEMMs: what has a scale of its own, and what quantises the activations in the call."""
     input_in_l2: bool = False
     """Whether the call before each has read or written its input, so that the weights alone are cold."""
 
@@ -90,6 +92,10 @@ PROGRAMS = (
     # memory on an A100; on boards with FP8 the process has drawn random ones there before (``fp8_block``).
     # ``outside_loop_count``. collector/vllm/collect_attn.py: pages of ``block_size`` tokens, and ``impl.forward``
     # writes the new keys and values before it attends; collect_attn_encoder.py has no pages.
+    # FP8 layers find a scale for each row of their input in the call. The collector calls a
+    # layer outside a compiled model, where vLLM compiles the quantisation by itself (QuantFP8.forward_native). That it
+    # is not vLLM's own kernel is what its rows say: of 2,560 rows of 32 values on an H100 that one takes 4 us by
+    # itself, the call 24; a row costs as much with 32 values as with 2,048, the block of a compiled reduction.
     Source(
         "aiconfigurator-vllm",
         operands="zeros",
@@ -103,7 +109,16 @@ PROGRAMS = (
             "vllm_vit_flash_attn_fa2": _BY_LENGTH | {"implementation": "flash2"},
             "vllm_vit_flash_attn_fa3": _BY_LENGTH | {"implementation": "flash3"},
         },
+        scales={Dtype.FP8: ("row", "compiled")},
     ),
+    # Pull requests of vLLM: products in FP8 and INT8 are its own of CUTLASS (cutlass_scaled_mm), of operands that are
+    # quantised before; weights in groups are Marlin's, and exllama's beside them.
+    Source(
+        "https://github.com/vllm-project/vllm/",
+        other_kernels=("exllama v2",),
+        scales={Dtype.FP8: ("row", ""), Dtype.INT8: ("row", "")},
+    ),
+    Source("https://github.com/microsoft/onnxruntime/", other_kernels=("MatMulNBits",)),
     # TensorRT-LLM's smooth-quantised layer: a kernel writes the activations as INT8 before the product reads them.
     Source("aiconfigurator-trtllm", input_in_l2=True),
     # tools/profiler/src/options.cu: whole numbers from -3 or -4 to 3 or 4, which switch about as little as

@@ -31,7 +31,7 @@ from gpusim.library.transforms import ConvolutionTransforms
 from gpusim.library.vector import VectorKernel
 from gpusim.numbers.formats import Dtype
 from gpusim.record import ALSO_LISTED, ALSO_SINGLE, as_list
-from gpusim.workloads.gemm import LAYOUTS, Layout
+from gpusim.workloads.gemm import LAYOUTS, Gemm, Layout, Scales
 
 MIN_RING_STAGES = 2
 """In shared memory one stage is filled while another is read; warpgroups release one when they are at the next. Only
@@ -46,6 +46,25 @@ NAME_FIELDS = frozenset(
     | {"layout", "layout_upper", "dtype", "cutlass_dtype", "nvjet_dtype", "xmma_dtype"}
 )
 """What a family's name may be formatted with."""
+
+
+_Size = Annotated[int, Field(ge=1, le=2**31, strict=True)]
+Range = tuple[_Size, _Size | None]
+"""Least and most of a size; None: no most."""
+
+
+class Sizes(Entry):
+    """Sizes of a product of tokens by features, which a program launches a kernel for."""
+
+    tokens: Range = Field(default=(1, None), description="least and most rows of activations; null: no most")
+    features: Range = Field(default=(1, None), description="least and most columns of the result; null: no most")
+    k: Range = Field(default=(1, None), description="least and most values of k; null: no most")
+
+    def hold(self, gemm: Gemm) -> bool:
+        """Whether they are those of a GEMM; activations are A where C lies by rows."""
+        tokens, features = (gemm.m, gemm.n) if gemm.order == "row" else (gemm.n, gemm.m)
+        given = ((tokens, self.tokens), (features, self.features), (gemm.k, self.k))
+        return all(least <= size and (most is None or size <= most) for size, (least, most) in given)
 
 
 class KernelEntry(Entry):
@@ -86,6 +105,9 @@ class KernelEntry(Entry):
         default=None,
         description="shares of an iteration's arithmetic before its last global load, and before its first store to "
         "shared memory; only with staging registers. None: 0 and 1",
+    )
+    takes: Sizes | None = Field(
+        default=None, description="sizes that a program launches it for, where it goes by a rule; any if left out"
     )
     shared_kib: Cited[Annotated[float, Field(gt=0, le=1024, strict=True)]] | None = Field(
         default=None, description="shared memory of a CTA as profilers report it, where it is more than its stages take"
@@ -144,8 +166,10 @@ class Family(Entry):
     fallback: bool = Field(
         default=False, description="considered only for operands that are less aligned than other kernels need"
     )
-    heuristic_family: Literal["xmma"] | None = Field(
-        default=None, description="whose weights the library's heuristic gives them, if not those of their main loop"
+    heuristic_family: Literal["xmma", "profiled"] | None = Field(
+        default=None,
+        description="whose weights the heuristic gives them, if not those of their main loop; profiled: none, "
+        "as a program times its kernels and takes the fastest",
     )
     since_cuda: FirstCuda = Field(
         default=CudaVersion(0, 0), description="first version of CUDA whose library has these kernels, if not all"
@@ -156,6 +180,17 @@ class Family(Entry):
     counts_splits: bool = Field(
         default=False,
         description="CTAs that share a tile's k within the kernel count in memory, which a memset clears before",
+    )
+    scales: tuple[Scales, ...] = Field(
+        default=(),
+        description="what has a scale of its own of the quantised operands; a program launches the first kernel that "
+        "takes the sizes",
+    )
+    weights: tuple[Dtype, ...] = Field(
+        default=(), description="types of B that it converts to that of A as it multiplies; empty: B has A's type"
+    )
+    groups: tuple[Count, ...] = Field(
+        default=(), description="weights along k that share a scale; empty: a column has one"
     )
     convolution: ConvolutionTraits | None = Field(
         default=None, description="of kernels made for convolutions; left out of those for matrix multiplications"
@@ -366,6 +401,8 @@ class Kernel:
     """Shared memory of a CTA, where it is more than its stages take [B]."""
     batches: bool = True
     """The library takes it for batches, not for single GEMMs alone."""
+    takes: Sizes | None = None
+    """Sizes that a program launches it for, where it goes by a rule."""
 
     @property
     def label(self) -> str:
@@ -454,6 +491,7 @@ def kernels_of(families: Iterable[Family], reduction: SplitKReduction | None = N
             reduction,
             math.ceil(entry.shared_kib.value * 1024) if entry.shared_kib else 0,
             entry.batches,
+            entry.takes,
         )
         for family in families
         for alignment in family.alignments or (None,)

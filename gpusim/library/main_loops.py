@@ -11,6 +11,8 @@ from typing import Annotated, ClassVar, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
+from gpusim.numbers.formats import Dtype
+
 Count = Annotated[int, Field(ge=1, le=16_384, strict=True)]
 """Extents, warps, stages, registers and bytes of a kernel: up to 2,048 in the shipped catalogues."""
 Cost = Annotated[int, Field(ge=0, le=100_000, strict=True)]
@@ -71,17 +73,26 @@ class _MainLoop(Entry):
     """Cores that multiply."""
     in_shared_memory: ClassVar[bool] = True
     """Operands pass through a ring of stages in shared memory."""
-    persistent: ClassVar[bool] = False
-    """CTAs stay on their SM and go from tile to tile."""
     producer_warps: ClassVar[int] = 0
     """Warps that only load."""
     idle_warps: ClassVar[int] = 0
     """Warps that are launched with the producers and leave at once."""
 
     @property
+    def persistent(self) -> bool:
+        """Whether CTAs stay on their SM and go from tile to tile."""
+        return False
+
+    @property
     def instances(self) -> int:
         """Sets of math warps in a CTA, which take tiles in turn."""
         return 1
+
+
+Dequantising = Annotated[
+    dict[Dtype, Cited[Pipes]] | None,
+    Field(description="for each element of B that a thread converts to A's type, by the type of B; none: B has A's"),
+]
 
 
 class _SelfLoading(_MainLoop):
@@ -144,6 +155,12 @@ class MmaLoop(_MultiStage):
         description="rows of a warp's results that pass through shared memory at once, so that rows are stored in full "
         "lines"
     )
+    dequantising: Dequantising = None
+    local_bytes: Cited[Annotated[float, Field(ge=0, le=1024)]] | None = Field(
+        default=None,
+        description="for each result that a thread keeps in local memory during the epilogue: what passes between the "
+        "SM and L2 [B]; none: results stay in registers",
+    )
 
 
 class DirectLoop(_SelfLoading):
@@ -177,14 +194,22 @@ class WgmmaLoop(_MainLoop):
 
     unit: ClassVar[Literal["cuda", "tensor"]] = "tensor"
     kind: Annotated[Literal["wgmma"], _KIND]
-    schedule: Literal["cooperative", "pingpong"] = Field(
-        description="what the warpgroups of a CTA do: share a tile, or take whole tiles in turn"
+    schedule: Literal["cooperative", "pingpong", "one_tile"] = Field(
+        description="what the warpgroups of a CTA do: share a tile, or take whole tiles in turn, from tile to tile; or "
+        "share one tile, after which the CTA ends"
     )
     bulk_load_instructions: Cited[Cost] = Field(description="of the producer and step")
+    dequantising: Dequantising = None
+    whole_clusters: bool = Field(
+        default=False, description="CTAs of a cluster whose tiles lie beyond the result go through all steps, too"
+    )
 
-    persistent: ClassVar[bool] = True
     producer_warps: ClassVar[int] = 1
     idle_warps: ClassVar[int] = WARPGROUP_WARPS - 1
+
+    @property
+    def persistent(self) -> bool:
+        return self.schedule != "one_tile"
 
     @property
     def instances(self) -> int:

@@ -107,6 +107,11 @@ class _Kernel(Entry):
         key = version_key(version)
         return version_key(self.since or "0.0") <= key <= (version_key(self.until) if self.until else key)
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether a compiler made it of a framework's calls."""
+        return False
+
     def computes(self, operator: VectorOperator) -> bool:
         """Whether it computes what the operator does, of any size and type."""
         raise NotImplementedError
@@ -237,9 +242,14 @@ class BlockRowsKernel(_RowsKernel):
 
     kind: Annotated[Literal["block_rows"], _KIND]
     max_threads: Threads = Field(description="most threads of a CTA, in whole warps; short rows have fewer")
-    thread_for_each: Literal["vectors", "element"] = Field(
+    thread_for_each: Literal["vectors", "element", "block"] = Field(
         default="vectors",
-        description="what a row has one thread for, up to the most: two vectors, in a power of two; or an element",
+        description="what a row has one thread for, up to the most: two vectors, in a power of two; or an element; "
+        "block: the most, whatever the row has",
+    )
+    elements_per_iteration: Count | None = Field(
+        default=None,
+        description="of a thread in a kernel that a compiler made, computed whether the row has them or not",
     )
     keeps: Literal["nothing", "registers", "shared_memory"] = Field(
         default="nothing", description="where the row is in all passes but the first"
@@ -258,8 +268,14 @@ class BlockRowsKernel(_RowsKernel):
     )
     between: Work = Field(default=Work(), description="of a thread before each pass but the first")
 
+    @property
+    def is_compiled(self) -> bool:
+        return self.elements_per_iteration is not None
+
     def threads_of(self, n: int, vector: int) -> int:
         """Threads of a CTA for rows of ``n`` elements that lie in vectors of so many."""
+        if self.thread_for_each == "block":
+            return self.max_threads
         if self.thread_for_each == "element":
             return min(self.max_threads, -(-n // WARP) * WARP)
         # Two vectors of a thread, or more, cover the row.

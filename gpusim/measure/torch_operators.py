@@ -45,6 +45,8 @@ def call_of(operator: Operator, device: str) -> OperatorCall:
     match operator:
         case Gemm(b_dtype=Dtype()):
             raise UnavailableError("PyTorch has no GEMM of two data types")
+        case Gemm() if operator.scales or operator.counts:
+            raise UnavailableError("GEMMs with scales, and of groups, are not measured")
         case Gemm(reads_c=True):
             raise UnavailableError("GEMMs that add to C are not measured")
         case Gemm(sparsity="2:4"):

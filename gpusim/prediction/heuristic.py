@@ -52,7 +52,7 @@ def choices_of(system: System, table: KernelTable, problems: Problems) -> Choice
     work = np.where(enough, steps * ceil_div(tiles * factors, sms), whole)
     least_before = np.minimum.accumulate(np.concatenate([whole, work], axis=-1), axis=-1)[..., :-1]
     # A batch of GEMMs is not split; the groups of a convolution are.
-    splits = ((batch == 1) | kernels.convolves)[..., np.newaxis]
+    splits = (((batch == 1) & (not problems.counts)) | kernels.convolves)[..., np.newaxis]
     worthwhile = enough & (work < least_before) & splits
     # For each factor the ways of adding partial sums, in the order of the kernel's family
     modes = table.split_modes[:, np.newaxis]

@@ -6,7 +6,7 @@ A new kind of operator is a module of its own in ``gpusim.lowering`` and a case 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import overload
+from dataclasses import dataclass, replace
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import DoesNotFitError
@@ -18,6 +18,7 @@ from gpusim.lowering.convolution.plan import ConvolutionPlan
 from gpusim.lowering.convolution.transforms import Transform
 from gpusim.lowering.gemm.lower import lower, lower_tiles
 from gpusim.lowering.gemm.plan import GemmPlan, plan
+from gpusim.lowering.quantised import QuantisedPlan, quantising
 from gpusim.lowering.vector.plan import VectorPlan, vector_plan
 from gpusim.prediction.attention_selection import planned_attention
 from gpusim.prediction.choose import Candidate, GemmCandidate, OnlyCandidate, Ranking, candidates
@@ -32,14 +33,10 @@ from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.operators import Operator
 
-Plan = GemmPlan | ConvolutionPlan | DepthwisePlan | AttentionPlan | VectorPlan
+Plan = GemmPlan | QuantisedPlan | ConvolutionPlan | DepthwisePlan | AttentionPlan | VectorPlan
 """How an operator may run; the union of the plans of all kinds of operators."""
 
 
-@overload
-def ranked_plans(system: System, operator: Gemm, options: Options = ...) -> Sequence[GemmCandidate]: ...
-@overload
-def ranked_plans(system: System, operator: Operator, options: Options = ...) -> Sequence[Candidate[Plan]]: ...
 def ranked_plans(system: System, operator: Operator, options: Options = Options()) -> Sequence[Candidate[Plan]]:
     """The plans that an operator may run on, the one a library would launch first.
 
@@ -48,8 +45,11 @@ def ranked_plans(system: System, operator: Operator, options: Options = Options(
     """
     warm = options.l2 == "warm"
     match operator:
+        case Gemm(quantise=""):
+            return ranked_gemms(system, operator, options)
         case Gemm():
-            return _ranked_gemm_plans(system, operator, options)
+            before = _quantised(system, operator, options)
+            return [QuantisedCandidate(before, one) for one in ranked_gemms(system, operator, options)]
         case Convolution():
             return ranked_convolutions(system, operator, options.kernel, options.unit, options.torch, warm=warm)
         case Attention():
@@ -57,6 +57,47 @@ def ranked_plans(system: System, operator: Operator, options: Options = Options(
         case _:
             kernel = vector_kernel(system, operator, options.kernel, options.torch)
             return [_candidate(system, vector_plan(system.gpu, operator, kernel, warm=warm), warm=warm)]
+
+
+@dataclass(frozen=True, slots=True)
+class QuantisedCandidate:
+    """A way to run a GEMM after the kernel that quantises its activations."""
+
+    before: VectorPlan
+    gemm: GemmCandidate
+
+    @property
+    def name(self) -> str:
+        return self.gemm.name
+
+    @property
+    def split_k(self) -> int:
+        return self.gemm.split_k
+
+    @property
+    def choice(self) -> tuple[object, ...]:
+        return self.gemm.choice
+
+    @property
+    def extents(self) -> tuple[int, int, int]:
+        return self.gemm.extents
+
+    @property
+    def estimate_us(self) -> float:
+        return self.gemm.estimate_us
+
+    @property
+    def plan(self) -> QuantisedPlan:
+        gemm = self.gemm.plan
+        assert isinstance(gemm.operator, Gemm)
+        return QuantisedPlan(gemm.operator, self.before, gemm)
+
+
+def _quantised(system: System, gemm: Gemm, options: Options) -> VectorPlan:
+    """The launch that quantises the activations, which the work before has left in L2 as far as they fit."""
+    operator = quantising(gemm)
+    kernel = vector_kernel(system, operator, version=options.torch, compiled=gemm.quantise == "compiled")
+    return vector_plan(system.gpu, operator, kernel, warm=True)
 
 
 def _candidate(system: System, planned: VectorPlan | AttentionPlan, *, warm: bool) -> OnlyCandidate:
@@ -76,6 +117,8 @@ def launches_of(gpu: Gpu, planned: Plan, detail: str = "sampled") -> tuple[Launc
             return planned.launches
         case VectorPlan():
             return (planned.launch,)
+        case QuantisedPlan(before=first, gemm=gemm):
+            return (first.launch, *launches_of(gpu, gemm, detail))
         case DepthwisePlan():
             return planned.launches
 
@@ -85,13 +128,15 @@ def memsets_of(planned: Plan) -> int:
     match planned:
         case GemmPlan():
             return planned.memsets
-        case ConvolutionPlan(gemm=gemm):
+        case ConvolutionPlan(gemm=gemm) | QuantisedPlan(gemm=gemm):
             return gemm.memsets
     return 0
 
 
 def main_launch(planned: Plan) -> int:
     """The number of the launch that computes, of those of a plan."""
+    if isinstance(planned, QuantisedPlan):
+        return 1
     return len(planned.before) if isinstance(planned, ConvolutionPlan | AttentionPlan) else 0
 
 
@@ -129,14 +174,37 @@ def bounds_of(gpu: Gpu, planned: Plan, clock_mhz: float, *, warm: bool) -> dict[
             return attention_bounds_us(gpu, attention, instruction, clock_mhz, warm=warm, multiplies=multiplies)
         case VectorPlan():
             return vector_bounds_us(gpu, planned.operator, clock_mhz, warm=warm)
+        case QuantisedPlan(gemm=gemm):
+            return bounds_of(gpu, gemm, clock_mhz, warm=warm)
 
 
-def _ranked_gemm_plans(system: System, gemm: Gemm, options: Options) -> Ranking:
+def ranked_gemms(system: System, gemm: Gemm, options: Options = Options()) -> Ranking:
+    """The plans of a GEMM by itself, without what quantises its activations; as :func:`ranked_plans`."""
+    if gemm.b_dtype is not None and options.kernel is None:
+        return _ranked_as_timed(system, gemm, options)
     kernels = usable_kernels(system, gemm, options.kernel, options.unit)
     ranked = candidates(system, gemm, kernels, warm=options.l2 == "warm", clock_mhz=system.gpu.clock.boost_mhz)
     if not ranked:
         raise UnsupportedError(_misfit(system.gpu, gemm, kernels[0]))
     return ranked
+
+
+def _ranked_as_timed(system: System, gemm: Gemm, options: Options) -> Ranking:
+    """Plans of a product with narrow weights, whose program has timed its kernels with powers of two of tokens.
+
+    It launches what was fastest with the next of them (NVIDIA/TensorRT-LLM cpp/tensorrt_llm/plugins/common/
+    gemmPluginProfiler.cpp, getBestConfig).
+    """
+    tokens = 1 << (gemm.m - 1).bit_length()
+    timed, warm = replace(gemm, m=tokens), options.l2 == "warm"
+    kernels = usable_kernels(system, timed, None, options.unit)
+    clock_mhz = system.gpu.clock.boost_mhz
+    ranked = candidates(system, timed, kernels, warm=warm, clock_mhz=clock_mhz)
+    if not ranked:
+        raise UnsupportedError(_misfit(system.gpu, gemm, kernels[0]))
+    library = replace(system.library, fixed_split_k=ranked[0].split_k)
+    fixed = replace(system, library=library)
+    return candidates(fixed, gemm, (ranked[0].kernel,), warm=warm, clock_mhz=clock_mhz)
 
 
 def _misfit(gpu: Gpu, gemm: Gemm, kernel: Kernel) -> str:

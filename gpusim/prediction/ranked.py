@@ -51,7 +51,7 @@ def rank_together(requests: Sequence[RankRequest]) -> list[Ranked | None]:
     """
     alike: dict[tuple[object, ...], list[int]] = {}
     for number, (system, operator, options) in enumerate(requests):
-        if isinstance(operator, Gemm):
+        if isinstance(operator, Gemm) and not operator.quantise and operator.b_dtype is None:
             with suppress(UnsupportedError):
                 kernels = usable_kernels(system, operator, options.kernel, options.unit)
                 problem = problem_of(operator)

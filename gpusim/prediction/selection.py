@@ -40,8 +40,9 @@ def usable_kernels(system: System, gemm: Gemm, name: str | None = None, unit: Un
     # Of its sizes, kernels look at what they are multiples of and whether there is a batch, those for vectors and few
     # columns at the columns.
     sizes = (math.gcd(size, steps) for size in (gemm.m, gemm.n, gemm.k))
-    types = (gemm.dtype, gemm.b_dtype, gemm.accumulate, gemm.sparsity, gemm.blas_call)
-    alike = (*types, gemm.batch > 1, *sizes, bisect_left(limits, problem_of(gemm).n))
+    types = (gemm.dtype, gemm.b_dtype, gemm.group, gemm.accumulate, gemm.sparsity, gemm.blas_call)
+    by_rule = (gemm.scales, gemm.m, gemm.n, gemm.k) if gemm.scales or gemm.b_dtype else ()
+    alike = (*types, gemm.batch > 1, bool(gemm.counts), *sizes, bisect_left(limits, problem_of(gemm).n), *by_rule)
     return _usable_kernels(CacheKey(system, (id(system.gpu), id(library.kernels))), CacheKey(gemm, alike), name, unit)
 
 
@@ -59,9 +60,6 @@ def _usable_kernels(
     of_system: CacheKey[System], of_gemm: CacheKey[Gemm], name: str | None, unit: Unit | None
 ) -> tuple[Kernel, ...]:
     system, gemm = of_system.record, of_gemm.record
-    if gemm.b_dtype is not None:
-        types = f"A of {gemm.dtype.value} and B of {gemm.b_dtype.value}"
-        raise UnsupportedError(f"{types}: no kernel in the catalogues multiplies two types; give both the same")
     gpu, known = system.gpu, system.library.kernels
     _check_instructions(gpu, known)
     multiplying = [kernel for kernel in known if multiplies(gpu, gemm, kernel, unit)]
@@ -75,15 +73,19 @@ def _usable_kernels(
     if not accepting:
         raise UnsupportedError(_all_refuse(gpu, gemm, multiplying))
     found = considered(accepting, multiplying)
+    if gemm.scales:
+        return found[:1]
     batched = tuple(kernel for kernel in found if gemm.batch > 1 and kernel.family.takes_batches)
     return batched or found
 
 
 def _serves(kernel: Kernel, gemm: Gemm) -> bool:
     """Whether a library takes a kernel for so many columns, and for a batch."""
-    columns = problem_of(gemm).n
+    columns = problem_of(gemm).n  # of all groups
     most = kernel.family.max_n or columns
-    return kernel.family.min_n <= columns <= most and (kernel.batches or gemm.batch == 1)
+    if kernel.takes is not None and not kernel.takes.hold(gemm):
+        return False
+    return kernel.family.min_n <= columns <= most and (kernel.batches or (gemm.batch == 1 and not gemm.counts))
 
 
 def _pinned(name: str, gpu: Gpu, gemm: Gemm, multiplying: Sequence[Kernel], accepting: Sequence[Kernel]) -> Kernel:
@@ -125,7 +127,10 @@ def _check_instructions(gpu: Gpu, kernels: Iterable[Kernel]) -> None:
 
 
 def _wanted(gemm: Gemm) -> str:
-    return gemm.dtype.value + ("" if gemm.sparsity == "dense" else f" {gemm.sparsity}")
+    scaled = f" with scales by {gemm.scales}" if gemm.scales else ""
+    group = f" in groups of {gemm.group}" if gemm.group else ""
+    weights = f" by {gemm.b_dtype.value}{group}" if gemm.b_dtype else ""
+    return f"{gemm.dtype.value}{weights}{'' if gemm.sparsity == 'dense' else f' {gemm.sparsity}'}{scaled}"
 
 
 def _unsupported(system: System, gemm: Gemm, unit: Unit | None) -> str:
@@ -181,6 +186,11 @@ def multiplies(gpu: Gpu, gemm: Gemm, kernel: Kernel, unit: Unit | None = None) -
     """A kernel multiplies the workload's data type, accumulator and sparsity (on a unit, where one is named)."""
     instruction = gpu.instructions[kernel.family.instruction]
     wanted = gemm.sparsity, gemm.accumulate, unit or instruction.unit
+    family = kernel.family
+    if gemm.scales not in (family.scales or ("",)) or gemm.b_dtype not in (family.weights or (None,)):
+        return False
+    if gemm.group not in (family.groups or (None,)):
+        return False
     return gemm.dtype in kernel.family.inputs and wanted == (
         instruction.sparsity,
         instruction.accumulate,

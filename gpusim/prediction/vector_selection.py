@@ -10,18 +10,28 @@ from gpusim.system import System
 from gpusim.workloads.vector import VectorOperator
 
 
-def vector_kernel(system: System, operator: VectorOperator, name: str | None = None, version: str = "") -> VectorKernel:
+def vector_kernel(
+    system: System,
+    operator: VectorOperator,
+    name: str | None = None,
+    version: str = "",
+    *,
+    compiled: bool | None = None,
+) -> VectorKernel:
     """The kernel that a framework launches for an operator: the first of the catalogues that can run it.
 
     Args:
         name: pins the kernel of this printed name: that of the version, or else of another.
         version: of the framework; empty for the newest that is known.
+        compiled: whether a compiler made it, where a framework has kernels of both kinds; None: either.
 
     Raises:
         UnsupportedError: there is none; the text says why.
     """
     gpu = system.gpu
     computing = [one for one in system.library.vector_kernels if one.computes(operator)]
+    if compiled is not None:
+        computing = [one for one in computing if one.is_compiled == compiled]
     known = [one for one in computing if operator.dtype in one.dtypes]
     if not known:
         types = dict.fromkeys(dtype.value for one in computing for dtype in one.dtypes)

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from gpusim.api import case, load_system
 from gpusim.files.inputs import regular_size_bytes
+from gpusim.lowering.gemm.plan import GemmPlan
 from gpusim.numerics.rounding import Tf32Rounding
 from gpusim.numerics.study import Distribution, OperandError, Scaling, operands, parse_distribution, study
-from gpusim.prediction.plans import ranked_plans
+from gpusim.prediction.plans import ranked_gemms
 from gpusim.progress import Progress, no_progress
 from gpusim.report.numerics_tables import numerics_object
 from gpusim.workloads.gemm import Gemm
@@ -70,7 +71,8 @@ def execute_product(
     one = case(load_system(arch, **of_gpu), m=m, n=n, k=k, **arguments)
     gemm = one.workload.operator
     assert isinstance(gemm, Gemm)  # sizes with a k
-    planned = ranked_plans(one.system, gemm, one.workload.options)[0].plan
+    planned = ranked_gemms(one.system, gemm, one.workload.options)[0].plan
+    assert isinstance(planned, GemmPlan)  # of a GEMM whose operands are quantised before
     scaling = sample.scaling
     if scaling == "auto":
         scaling = "amax" if gemm.dtype.format.is_integer else "none"

@@ -225,6 +225,7 @@ ROW_REDUCTIONS: Mapping[str, Mapping[str, int]] = MappingProxyType({
     "rms_norm_backward": {"mul": 6, "add": 3},
     "group_norm": LAYER_NORM_ARITHMETIC,
     "group_norm_backward": {"mul": 7, "add": 6},
+    "quantise": {"mul": 1, "max": 3},  # largest magnitude, scale, clip at both ends
 })  # fmt: skip
 """Arithmetic for each element of a row, by the function of the row."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
+from gpusim.errors import excerpt
 from gpusim.numbers.formats import FORMATS, Dtype, accumulator_named, dtype_named, result_named
 from gpusim.workloads.sizes import checked_size
 
@@ -20,6 +21,16 @@ Sparsity = Literal["dense", "2:4"]
 SPARSITIES: tuple[Sparsity, ...] = get_args(Sparsity)
 StorageOrder = Literal["row", "column"]
 ORDERS: tuple[StorageOrder, ...] = get_args(StorageOrder)
+Scales = Literal["tensor", "row", "block"]
+SCALES: tuple[Scales, ...] = get_args(Scales)
+"""What has a scale of its own where operands are quantised: a tensor; a row of A and a column of B; a block of them."""
+Quantised = Literal["kernel", "compiled"]
+QUANTISED: tuple[Quantised, ...] = get_args(Quantised)
+"""What quantises A before it is multiplied: a kernel written for it, or what a compiler makes of PyTorch's calls."""
+SCALE_BITS = 16
+"""Width of a scale of a group of weights [bits]."""
+QUANTISED_TYPES = (Dtype.FP8, Dtype.INT8)
+"""Types of operands that have scales."""
 _TRANSPOSED = {"n": "t", "t": "n"}
 
 
@@ -65,9 +76,19 @@ class Gemm:
     """Name in the measured CSV schema; ``gemm`` if empty."""
     bias: bool = False
     b_dtype: Dtype | None = None
-    """Type of B if it differs from A's. No kernel in the catalogues multiplies two types."""
+    """Type of B if it differs from A's: weights of INT4 or INT8, which the kernel converts to A's type."""
     beta: float = 0.0
     """Factor of C in BLAS. Where it is not 0, C is read before it is written; its value takes no time."""
+    scales: str = ""
+    """Scales that the epilogue applies to what quantised operands add up to (``SCALES``); empty: none."""
+    quantise: str = ""
+    """What quantises A within the call (``QUANTISED``), from the type of C with scales found in it; empty: nothing, A
+    is quantised."""
+    group: int | None = None
+    """Weights of ``b_dtype`` along k that share a scale of 16 bits; None: a column of B has one."""
+    counts: tuple[int, ...] = ()
+    """Rows of A of each group, where groups of them have a B of their own (experts); together m. One launch computes
+    them all. Empty: one B for all rows."""
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -89,6 +110,9 @@ class Gemm:
         if self.order not in ORDERS:
             raise ValueError(f"order: expected 'row' or 'column', got '{self.order}'")
         self._check_op()
+        self._check_scales()
+        self._check_weights()
+        self._check_counts()
 
     def _named(self, name: str, named: Callable[[str], str]) -> str:
         """The format that a field names; empty for none."""
@@ -107,6 +131,47 @@ class Gemm:
             raise ValueError(f"beta: expected a finite number, got {self.beta}")
         if self.bias and self.op != "linear":
             raise ValueError(f"bias: only op linear adds one, got op '{self.op}'")
+
+    def _check_scales(self) -> None:
+        for name, known in (("scales", SCALES), ("quantise", QUANTISED)):
+            given = getattr(self, name)
+            if given and given not in known:
+                raise ValueError(f"{name}: expected one of {', '.join(known)}, got '{given}'")
+        if self.scales and self.dtype not in QUANTISED_TYPES:
+            types = " or ".join(one.value for one in QUANTISED_TYPES)
+            raise ValueError(f"scales: of operands in {types}, got {self.dtype.value}")
+        if self.quantise and self.scales != "row":
+            raise ValueError("quantise: finds a scale for each row of A; add scales 'row'")
+
+    def _check_weights(self) -> None:
+        if self.group is not None:
+            object.__setattr__(self, "group", checked_size("group", self.group))
+            if self.b_dtype is None:
+                raise ValueError("group: of weights whose type is not that of A; state b_dtype")
+
+    def _check_counts(self) -> None:
+        try:
+            counts = tuple(int(count) for count in self.counts)
+        except (TypeError, ValueError):
+            raise ValueError(f"counts: expected whole numbers, got {excerpt(str(self.counts))}") from None
+        object.__setattr__(self, "counts", counts)
+        if not counts:
+            return
+        if min(counts) < 0 or sum(counts) != self.m:
+            raise ValueError(f"counts: expected rows of groups that sum up to m, {self.m}, got {sum(counts)}")
+        if self.batch != 1 or self.order == "column" or self.sparsity != "dense" or self.quantise:
+            raise ValueError("counts: of a single dense GEMM by rows whose A is quantised before")
+
+    @property
+    def groups(self) -> int:
+        """Matrices B that are read: those of groups with rows."""
+        return sum(count > 0 for count in self.counts) or 1
+
+    @property
+    def weight_bits(self) -> float:
+        """Bits of an element of B, its part of a scale included."""
+        shared = SCALE_BITS / self.group if self.group else 0.0
+        return (self.b_dtype or self.dtype).bits + shared
 
     @property
     def blas_call(self) -> BlasCall:
@@ -169,7 +234,7 @@ class Gemm:
         Of a 2:4 operand the kept elements and the metadata.
         """
         a_bits = self.dtype.bits * self.kept_fraction + self.metadata_bits
-        factors = self.batch * self.k * (self.m * a_bits + self.n * (self.b_dtype or self.dtype).bits) / 8
+        factors = self.batch * self.k * (self.m * a_bits + self.groups * self.n * self.weight_bits) / 8
         return factors + (self.result_bytes if self.reads_c else 0.0)
 
     @property
@@ -210,4 +275,7 @@ class Gemm:
         }
         columns |= {"order": self.order} if self.order == "column" else {}
         columns |= {"beta": repr(self.beta)} if self.reads_c else {}
+        columns |= {name: text for name in ("scales", "quantise") if (text := getattr(self, name))}
+        columns |= {"group": self.group} if self.group else {}
+        columns |= {"counts": " ".join(map(str, self.counts))} if self.counts else {}
         return columns | ({"b_dtype": self.b_dtype.value} if self.b_dtype else {})

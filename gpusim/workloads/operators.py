@@ -42,10 +42,23 @@ OTHER_KEYS = {"accumulate": "acc_dtype", "output": "out_dtype", "output_dtype": 
 """Columns of the measured CSV schema by their names in Python and on the command line."""
 _SHAPE, _PAD, _STRIDE = SIZE_COLUMNS[:-4], SIZE_COLUMNS[-4:-2], SIZE_COLUMNS[-2:]
 _EVERYWHERE: tuple[str, ...] = ("batch", "m", "n", "k", "dtype", "acc_dtype", "layout", "sparsity")
-_OF_GEMMS: tuple[str, ...] = (*_EVERYWHERE, "out_dtype", "order", "bias", "b_dtype", "beta")
+_OF_GEMMS: tuple[str, ...] = (
+    *_EVERYWHERE,
+    "out_dtype",
+    "order",
+    "bias",
+    "b_dtype",
+    "beta",
+    "scales",
+    "quantise",
+    "group",
+    "counts",
+)
 _OF_CONVOLUTIONS: tuple[str, ...] = (*_EVERYWHERE, *SIZE_COLUMNS, GROUPS_COLUMN)
 _OF_ATTENTION: tuple[str, ...] = (*_EVERYWHERE, *ATTENTION_COLUMNS)
 _OF_ACCESSES: tuple[str, ...] = (*_EVERYWHERE, *ACCESS_COLUMNS)
+NO_GROUP = "none"
+"""Group of weights in tables where a column has a scale."""
 _TRUTH = {"yes": True, "true": True, "no": False, "false": False}
 
 OPS: tuple[str, ...] = (*GEMM_OPS, *CONVOLUTION_OPS, *ATTENTION_OPS, *VECTOR_OPS, *MEMORY_BOUND_OPS)
@@ -102,7 +115,16 @@ def _gemm(op: str, given: Mapping[str, Any]) -> Operator:
         bias=_truth(given, "bias"),
         b_dtype=given.get("b_dtype"),
         beta=_number(given, "beta"),
+        scales=str(given.get("scales", "")),
+        quantise=str(given.get("quantise", "")),
+        counts=_counts(given.get("counts", ())),
+        group=None if given.get("group") in (None, NO_GROUP) else given["group"],
     )
+
+
+def _counts(given: Any) -> Any:
+    """Rows of groups, as a sequence or as text with blanks or commas between them."""
+    return given.replace(",", " ").split() if isinstance(given, str) else tuple(given)
 
 
 def _convolution(op: str, given: Mapping[str, Any]) -> Operator:

@@ -18,7 +18,7 @@ from gpusim.numbers.formats import Dtype
 from gpusim.prediction.choose import GemmCandidate, candidates
 from gpusim.prediction.heuristic import WEIGHTED, scores_of
 from gpusim.prediction.options import Options
-from gpusim.prediction.plans import ranked_plans
+from gpusim.prediction.plans import ranked_gemms
 from gpusim.prediction.predict import predict
 from gpusim.specs import load_spec, with_overrides
 from gpusim.system import System
@@ -233,7 +233,7 @@ def test_a_large_vector_product_goes_to_a_kernel_for_vectors(name: str) -> None:
     having = [one for one in dtypes(arch) if any(kernel.family.max_n for kernel in suited(arch, square(one)))]
     assert {Dtype.FP32, Dtype.FP16} <= set(having)
     for dtype in set(having) - {Dtype.INT8}:
-        best = ranked_plans(arch, Gemm(1, 8192, 8192, dtype), Options(detail="bound"))[0].plan.kernel
+        best = ranked_gemms(arch, Gemm(1, 8192, 8192, dtype), Options(detail="bound"))[0].plan.kernel
         assert best.tile_n <= (2 * NARROWEST_HOPPER_TILE if arch.gpu.architecture == "hopper" else 1)
 
 
@@ -246,7 +246,7 @@ def doubled_memory(name: str) -> System:
 @given(NAMES, GEMMS)
 def test_a_faster_memory_changes_no_choice(name: str, gemm: Gemm) -> None:
     def order(arch: System) -> list[tuple[str, int, int]]:
-        return [(one.name, one.split_k, len(one.plan.schedules)) for one in ranked_plans(arch, gemm)]
+        return [(one.name, one.split_k, len(one.plan.schedules)) for one in ranked_gemms(arch, gemm)]
 
     assert order(doubled_memory(name)) == order(load_spec(name).system)
 
@@ -256,12 +256,12 @@ def test_a_result_for_overridden_values_names_what_a_library_for_them_would_laun
     board, faster_board = load_spec(name).system, doubled_memory(name)
     tuned = replace(faster_board, library=replace(faster_board.library, tuned_for=None))
     sizes = [Gemm(m, n, 4096, Dtype.FP16) for m in (16, 64, 256) for n in (2048, 4096, 8192)]
-    kernels = [tuple(ranked_plans(arch, gemm, warm)[0].name for arch in (board, tuned)) for gemm in sizes]
+    kernels = [tuple(ranked_gemms(arch, gemm, warm)[0].name for arch in (board, tuned)) for gemm in sizes]
     gemm = sizes[next(place for place, (here, there) in enumerate(kernels) if here != there)]
     shipped, faster = (predict(arch, gemm, warm) for arch in (board, faster_board))
     assert (faster.kernel, faster.launch.split_k) == (shipped.kernel, shipped.launch.split_k)
     assert faster.kernel_time_us <= shipped.kernel_time_us
-    other = ranked_plans(tuned, gemm, warm)[0].plan
+    other = ranked_gemms(tuned, gemm, warm)[0].plan
     assert other.name != shipped.kernel
     assert shipped.notes == ()
     assert any(f"would launch {other.name}, split-K {other.split_k}" in note for note in faster.notes)
@@ -270,7 +270,7 @@ def test_a_result_for_overridden_values_names_what_a_library_for_them_would_laun
 def test_overridden_values_of_the_library_itself_hold() -> None:
     spec, gemm = load_spec("A100-SXM4-80GB"), Gemm(2048, 2048, 1536, Dtype.BF16)
     large = with_overrides(spec, {DRAM: 4000.0, "library.heuristic_bias.mma.tile_intensity": -10.0}).system
-    best = ranked_plans(large, gemm)[0].plan.kernel
+    best = ranked_gemms(large, gemm)[0].plan.kernel
     assert best.tile_m * best.tile_n == 256 * 128
 
 

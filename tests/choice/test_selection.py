@@ -14,7 +14,7 @@ from gpusim.lowering.gemm.plan import plan
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.choose import candidates
 from gpusim.prediction.options import Options
-from gpusim.prediction.plans import ranked_plans
+from gpusim.prediction.plans import ranked_gemms
 from gpusim.prediction.predict import predict
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
 from gpusim.specs import load_spec
@@ -166,7 +166,7 @@ def test_the_leading_dimensions_decide_which_tensor_core_kernels_serve(
     name: str, accumulate: str, m: int, n: int, k: int, layout: str, order: str, alignment: int
 ) -> None:
     gemm = Gemm(m, n, k, Dtype.FP16, layout=layout, order=order, accumulate=accumulate)
-    tiled = [one.plan.kernel for one in ranked_plans(load_spec(name).system, gemm)]
+    tiled = [one.plan.kernel for one in ranked_gemms(load_spec(name).system, gemm)]
     found = {one.alignment for one in tiled if one.family.name.startswith(("volta", "turing", "cutlass_7"))}
     assert found - {None} == {alignment}  # kernels on CUDA cores have none
 
@@ -217,7 +217,7 @@ def test_an_a100_has_a_kernel_for_each_alignment_that_profiles_show(k: int, dtyp
 
 def test_cuda_cores_are_considered_for_operands_that_are_not_aligned() -> None:
     arch = load_spec("V100-SXM2-16GB").system
-    odd, aligned = (ranked_plans(arch, Gemm(512, n, 512, Dtype.FP16, layout="nn")) for n in (511, 512))
+    odd, aligned = (ranked_gemms(arch, Gemm(512, n, 512, Dtype.FP16, layout="nn")) for n in (511, 512))
     units = [{one.plan.instruction.unit for one in those} for those in (odd, aligned)]
     assert units == [{"cuda", "tensor"}, {"tensor"}]
 
@@ -240,7 +240,7 @@ def test_batches_of_few_columns_run_the_kernels_made_for_them(layout: str, prefi
     # 7 columns ran them in traces of A100s, 17 and more ran sgemm (NeuSight)
     system = load_spec("A100-PCIe-40GB").system
     for m, few in ((1, False), (2, True), (16, True), (17, False)):
-        found = ranked_plans(system, Gemm(m, 139, 508, Dtype.FP32, batch=142, layout=layout))
+        found = ranked_gemms(system, Gemm(m, 139, 508, Dtype.FP32, batch=142, layout=layout))
         of_few = {"gemmSN" in one.plan.kernel.family.name for one in found}
         assert of_few == {few and layout != "nt"}
         if few:
@@ -261,7 +261,7 @@ def test_hopper_runs_xmma_up_to_cuda_12_5_and_nvjet_after(cuda: int | str, famil
 @pytest.mark.parametrize(("cuda", "has_them"), [(10, False), (11, True)])
 def test_kernels_for_few_columns_came_with_cuda_11(cuda: int, has_them: bool) -> None:
     system, gemm = load_spec("V100-SXM2-16GB").system, Gemm(16, 256, 128, Dtype.FP32, layout="nn")
-    found = ranked_plans(replace(system, library=system.library.as_of(CudaVersion(cuda))), gemm)
+    found = ranked_gemms(replace(system, library=system.library.as_of(CudaVersion(cuda))), gemm)
     assert any("gemmSN" in one.plan.kernel.family.name for one in found) is has_them
 
 
@@ -270,15 +270,15 @@ def test_fp16_runs_on_cuda_cores_where_they_are_asked_for_and_only_there(name: s
     arch = load_spec(name).system
     for m in (1, 2, 512):
         gemm = Gemm(m, 512, 512, Dtype.FP16)
-        asked = ranked_plans(arch, gemm, Options(unit="cuda"))
+        asked = ranked_gemms(arch, gemm, Options(unit="cuda"))
         assert {one.plan.instruction.unit for one in asked} == {"cuda"}
-        matrix = {one.plan.kernel.family.name for one in ranked_plans(arch, gemm)}
+        matrix = {one.plan.kernel.family.name for one in ranked_gemms(arch, gemm)}
         assert not any("fp16_sgemm" in one for one in matrix)
 
 
 def test_a_type_with_kernels_for_vectors_only_is_refused_with_how_long_they_serve() -> None:
     arch = load_spec("A100-SXM4-80GB").system
-    assert ranked_plans(arch, Gemm(1, 64, 64, Dtype.BF16), Options(unit="cuda"))
+    assert ranked_gemms(arch, Gemm(1, 64, 64, Dtype.BF16), Options(unit="cuda"))
     for gemm, size in ((Gemm(2, 64, 64, Dtype.BF16), "m"), (Gemm(64, 2, 64, Dtype.BF16, order="column"), "n")):
         with pytest.raises(UnsupportedError, match=f"on CUDA cores: .* hold only kernels for {size} up to 1;"):
             predict(arch, gemm, Options(unit="cuda"))

@@ -32,7 +32,7 @@ from gpusim.execution.service import Service
 from gpusim.host.timing_methods import observed_time_us
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options as PredictOptions
-from gpusim.prediction.plans import ranked_plans
+from gpusim.prediction.plans import ranked_gemms
 from gpusim.prediction.predict import predict
 from gpusim.specs import Spec, load_spec
 from gpusim.specs.load import Names
@@ -369,7 +369,7 @@ def recorded_line(shape: tuple[int, int, int], label: str, gpu: str = "t4") -> s
     """A product on a kernel of a label, as a profiler recorded it."""
     arch, gemm = unfitted(gpu), Gemm(*shape, Dtype.FP16)
     found = next(
-        one.plan for one in ranked_plans(arch, gemm) if one.plan.kernel.label == label and one.plan.split_k == 1
+        one.plan for one in ranked_gemms(arch, gemm) if one.plan.kernel.label == label and one.plan.split_k == 1
     )
     time_us = predict(arch, gemm, PredictOptions(kernel=found.name)).kernel_time_us
     grid = dict(zip(("grid_x", "grid_y", "grid_z"), map(str, found.main.grid.extents), strict=True))
@@ -396,7 +396,7 @@ def test_libraries_of_different_versions_of_cuda_have_biases_of_their_own(
         assert {one["kind"] for one in library["heuristic_bias"]["mma"].values()} == {"fitted"}
     gemm = Gemm(1536, 1024, 1024, Dtype.FP16)
     systems = {cuda: load_spec(tmp_path / "mine.yaml", cuda=cuda).system for cuda in (10, 12, None)}
-    chosen = {cuda: ranked_plans(system, gemm)[0].plan.kernel.label for cuda, system in systems.items()}
+    chosen = {cuda: ranked_gemms(system, gemm)[0].plan.kernel.label for cuda, system in systems.items()}
     assert chosen == of_cuda | {None: of_cuda[12]}
     score = report.as_dict()["choices"]
     assert score["rows"] == len(4 * lines)

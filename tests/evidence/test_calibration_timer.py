@@ -12,7 +12,7 @@ from gpusim.execution.journal import Journal
 from gpusim.execution.service import Service
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
-from gpusim.prediction.plans import ranked_plans
+from gpusim.prediction.plans import ranked_gemms
 from gpusim.progress import Progress, no_progress
 from gpusim.specs import load_spec
 from gpusim.studies.calibration.parameters import FittedBoard, Known
@@ -32,7 +32,7 @@ TRIALS = [(), *(((key_path, value),) for key_path, value in MOVING.items()), tup
 
 def run_of(m: int, dtype: Dtype, method: str) -> KernelRun:
     gemm = Gemm(m, 256, 512, dtype)
-    best = ranked_plans(T4.system, gemm)[0].plan
+    best = ranked_gemms(T4.system, gemm)[0].plan
     return KernelRun("t4", gemm, Options(), best.kernel, best.split_k, best.mode, method)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import MEASURED_HEADER, REPOSITORY, RunGpusim, refused
 
+from gpusim.numbers.formats import Dtype
 from gpusim.specs import load_spec
 
 HEADER = f"{MEASURED_HEADER},heads,key_heads,causal"
@@ -25,7 +26,7 @@ def _table(path: Path, factor: float) -> Path:
     lines = [HEADER]
     columns = HEADER.split(",")
     for number in range(24):
-        operator = Attention(4, 8, 256 + 32 * number, 256 + 32 * number, 64, "bf16")
+        operator = Attention(4, 8, 256 + 32 * number, 256 + 32 * number, 64, Dtype.BF16)
         us = predict(system, operator, Options(l2="warm", limits=False)).kernel_time_us
         reading_us = observed_time_us(us, "profiler", system.host, "attention")
         row = {name: str(value) for name, value in operator.columns.items()}

@@ -324,6 +324,32 @@ def test_l2_is_warm_where_it_holds_all_that_a_source_rotates(
     assert row.l2 == "cold"
 
 
+def test_scales_are_as_stated_or_as_the_source_calls_it(tmp_path: Path) -> None:
+    kinds = [
+        ("aiconfigurator-vllm-0.24.0", "fp8", "", "", ("row", "compiled")),
+        ("aiconfigurator-vllm-0.24.0", "bf16", "", "", ("", "")),
+        ("aiconfigurator-vllm-0.24.0", "fp8", "tensor", "", ("tensor", "")),
+        ("https://github.com/vllm-project/vllm/pull/6677", "int8", "", "", ("row", "")),
+        ("mine", "fp8", "row", "kernel", ("row", "kernel")),
+        ("mine", "fp8", "", "", ("", "")),
+    ]
+    for source, dtype, scales, quantise, expected in kinds:
+        columns = ",scales,quantise" if scales or quantise else ""
+        values = f",{scales},{quantise}" if columns else ""
+        line = stated(source=source, op="linear", dtype=dtype, acc_dtype="") + values
+        (row,) = read_measured(write(tmp_path, HEADER + columns, line))
+        assert isinstance(row.operator, Gemm)
+        assert (row.operator.scales, row.operator.quantise) == expected
+
+
+def test_weights_of_another_type_are_read_with_their_group(tmp_path: Path) -> None:
+    for group, read in (("none", None), ("128", 128)):
+        line = stated(op="linear", dtype="fp16", acc_dtype="fp32") + f",int4,{group}"
+        (row,) = read_measured(write(tmp_path, HEADER + ",b_dtype,group", line))
+        assert isinstance(row.operator, Gemm)
+        assert (row.operator.b_dtype, row.operator.group) == (Dtype.INT4, read)
+
+
 def test_operands_are_as_stated_or_as_the_source_fills_them(tmp_path: Path) -> None:
     kinds = [
         ("deepbench", "t4", "fp16", "", "zeros"),

@@ -29,7 +29,7 @@ from gpusim.execution.journal import JOURNAL, Journal, journal_in
 from gpusim.experiment.loading import load_experiment
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
-from gpusim.prediction.plans import ranked_plans
+from gpusim.prediction.plans import ranked_gemms
 from gpusim.progress import no_progress
 from gpusim.specs import load_spec
 from gpusim.studies.calibration.parameters import FittedBoard, Known
@@ -121,7 +121,7 @@ def of_calibration(folder: Path) -> Command:
             MeasuredSystem(spec.system), dict.fromkeys(("dram.efficiency_fraction",), Known("assumed")), spec.sha256
         )
     }
-    plans = [(gemm, ranked_plans(spec.system, gemm, Options())[0].plan) for gemm in TIMED]
+    plans = [(gemm, ranked_gemms(spec.system, gemm, Options())[0].plan) for gemm in TIMED]
     runs = [KernelRun("t4", gemm, Options(), plan.kernel, plan.split_k, plan.mode, "graph") for gemm, plan in plans]
 
     def resume(out: Path) -> tuple[object, int]:

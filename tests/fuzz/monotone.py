@@ -26,7 +26,7 @@ import harness
 
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
-from gpusim.prediction.plans import ranked_plans
+from gpusim.prediction.plans import ranked_gemms
 from gpusim.prediction.predict import predict
 from gpusim.prediction.results import Result
 from gpusim.prediction.selection import UnsupportedError
@@ -73,7 +73,7 @@ class Doubling:
         if self.what == DRAM or launched == (self.before.kernel, self.before.launch.split_k):
             return False
         arch = board(self.board).system
-        for one in ranked_plans(arch, self.gemm, self.options):
+        for one in ranked_gemms(arch, self.gemm, self.options):
             if (one.plan.name, one.plan.split_k) == launched:
                 time_us = time_plan(arch, one.plan, self.options).kernel_time_us
                 return time_us <= self.after.kernel_time_us + self.slack_us

@@ -25,7 +25,7 @@ from gpusim.lowering.gemm.lower import lower
 from gpusim.lowering.gemm.plan import GemmPlan
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
-from gpusim.prediction.plans import ranked_plans
+from gpusim.prediction.plans import ranked_gemms
 from gpusim.prediction.predict import predict
 from gpusim.prediction.selection import UnsupportedError, multiplies, refusals
 from gpusim.sim.simulate import simulate
@@ -163,7 +163,7 @@ def examined(product: Product, whole_iterations: int) -> Finding:
     except UnsupportedError as refusal:
         return Finding(product, refused=str(refusal))
     seconds = time.perf_counter() - started
-    plan = ranked_plans(arch, product.gemm, product.options)[0].plan
+    plan = ranked_gemms(arch, product.gemm, product.options)[0].plan
     affordable = warp_iterations(arch, plan) <= whole_iterations
     return Finding(
         product,

@@ -14,7 +14,7 @@ from gpusim.lowering.gemm.plan import GemmPlan, plan
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.breakdown import SHARPNESS, time_shares
 from gpusim.prediction.options import Options
-from gpusim.prediction.plans import ranked_plans
+from gpusim.prediction.plans import ranked_gemms
 from gpusim.prediction.predict import predict
 from gpusim.prediction.results import Result
 from gpusim.prediction.timing import Timed, time_plan
@@ -189,7 +189,7 @@ def sampled_products(count: int) -> list[Sampled]:
         arch = draw.choice(boards)
         gemm = Gemm(size(), size(), size(), draw.choice([Dtype.FP16, Dtype.FP32]), draw.choice([1, 1, 1, 4]))
         options = Options(l2=draw.choice(["cold", "warm"]), load="burst")
-        found.append(Sampled(arch, gemm, predict(arch, gemm, options), ranked_plans(arch, gemm, options)[0].plan))
+        found.append(Sampled(arch, gemm, predict(arch, gemm, options), ranked_gemms(arch, gemm, options)[0].plan))
     return found
 
 

@@ -15,7 +15,7 @@ from gpusim.hardware.machine import Machine
 from gpusim.lowering.gemm.lower import lower
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
-from gpusim.prediction.plans import ranked_plans
+from gpusim.prediction.plans import ranked_gemms
 from gpusim.prediction.predict import predict
 from gpusim.sim import simulate as simulation
 from gpusim.sim.outcome import LaunchOutcome
@@ -67,7 +67,7 @@ def test_a_contradiction_that_goes_without_extrapolation_is_not_reported(
     fault: Fault, inject: Callable[..., None]
 ) -> None:
     arch = load_spec("t4").system
-    plan = ranked_plans(arch, PRODUCT, Options(load="burst"))[0].plan
+    plan = ranked_gemms(arch, PRODUCT, Options(load="burst"))[0].plan
     whole = simulate(Machine.of(arch.gpu, arch.gpu.clock.max_mhz), lower(plan)[0], extrapolate=False)
     inject(fault, whole_too=False)
     result = predict(arch, PRODUCT, Options(load="burst"))
@@ -129,7 +129,7 @@ def test_full_reports_its_k_steps_to_the_last_one() -> None:
     _ = predict(
         arch, PRODUCT, Options(detail="full", load="burst"), progress=lambda done, total: heard.append((done, total))
     )
-    launch = ranked_plans(arch, PRODUCT, Options(detail="full", load="burst"))[0].plan.main
+    launch = ranked_gemms(arch, PRODUCT, Options(detail="full", load="burst"))[0].plan.main
     assert heard[-1] == (launch.ctas * launch.steps, launch.ctas * launch.steps)
     assert [done for done, _ in heard] == sorted(done for done, _ in heard)
     assert len(heard) > 2

@@ -27,7 +27,7 @@ from gpusim.lowering.locality import (
 from gpusim.lowering.pages import outlives_a_step
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
-from gpusim.prediction.plans import ranked_plans
+from gpusim.prediction.plans import ranked_gemms
 from gpusim.specs import load_spec
 from gpusim.units import MIB
 from gpusim.workloads.gemm import Gemm
@@ -312,7 +312,7 @@ def test_a_row_of_tiles_that_takes_several_waves_reads_its_y_panel_in_each() -> 
 def test_sgemm_takes_stripes_of_columns_since_cuda_11_and_plain_order_before() -> None:
     def grid(cuda: int) -> Grid:
         # rows of C are columns of cuBLAS, whose m lies along x
-        [choice, *_] = ranked_plans(
+        [choice, *_] = ranked_gemms(
             load_spec("t4", cuda=cuda).system, Gemm(8192, 4096, 256, Dtype.FP32, layout="tn"), Options()
         )
         return lower(choice.plan)[0].grid
@@ -340,7 +340,7 @@ def test_stripes_lie_as_the_kernels_author_has_them(
     # Rows of no multiple of 16 B are for kernels of narrow alignment.
     k = 1026 if kernel.endswith("align2") else 1024
     operator = Gemm(2048, 2048, k, dtype, layout="tn")
-    [choice, *_] = ranked_plans(load_spec(name).system, operator, Options(kernel=kernel))
+    [choice, *_] = ranked_gemms(load_spec(name).system, operator, Options(kernel=kernel))
     grid = lower(choice.plan)[0].grid
     order = [grid.coordinates(cta)[2:] for cta in range(stripe_length + 1)]
     along = first[1].index(1)

@@ -19,7 +19,7 @@ from gpusim.lowering.gemm.plan import GemmPlan, plan
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.choose import candidates
 from gpusim.prediction.options import Options
-from gpusim.prediction.plans import ranked_plans
+from gpusim.prediction.plans import ranked_gemms
 from gpusim.prediction.predict import predict
 from gpusim.prediction.selection import UnsupportedError
 from gpusim.sim.drivers.choice import prefer_compiled
@@ -133,7 +133,7 @@ def drawn_of_all(seed: int, count: int, most_turns: int) -> list[Case]:
         case = one_drawn(rng)
         arch = load_spec(case.name).system
         try:
-            planned = ranked_plans(arch, case.gemm, Options(l2=case.l2))[0].plan
+            planned = ranked_gemms(arch, case.gemm, Options(l2=case.l2))[0].plan
         except UnsupportedError:
             continue
         if sum(one.ctas * one.warps * one.steps for one in planned.schedules) <= most_turns:
@@ -571,7 +571,7 @@ def test_tiles_that_share_panels_keep_together_over_many_waves(name: str, gemm: 
 def assert_alike(name: str, gemm: Gemm, l2: str, kernel: str, tolerance: float = P95_TOLERANCE) -> None:
     """A pinned kernel's first launch takes as long in both details."""
     arch = load_spec(name).system
-    one = next(one for one in ranked_plans(arch, gemm, Options(l2=l2)) if one.plan.name == kernel)
+    one = next(one for one in ranked_gemms(arch, gemm, Options(l2=l2)) if one.plan.name == kernel)
     sampled, full = in_both(arch, one.plan)
     assert sampled.cycles == pytest.approx(full.cycles, rel=tolerance)
 

@@ -21,7 +21,7 @@ from gpusim.numbers.formats import FORMATS, Dtype
 from gpusim.numerics.execute import Order, execute, order_of
 from gpusim.numerics.rounding import Floats, convert
 from gpusim.numerics.sparsity import compress, pattern_of, prune
-from gpusim.prediction.plans import ranked_plans
+from gpusim.prediction.plans import ranked_gemms
 from gpusim.specs import load_spec
 from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
@@ -33,7 +33,7 @@ KERNELS = [(arch, kernel) for arch in (A100, V100, T4) for kernel in arch.librar
 
 
 def planned_for(gemm: Gemm) -> GemmPlan:
-    return ranked_plans(A100, gemm)[0].plan
+    return ranked_gemms(A100, gemm)[0].plan
 
 
 SPARSE_KERNELS = [one for arch, one in KERNELS if arch.gpu.instructions[one.family.instruction].sparsity == "2:4"]

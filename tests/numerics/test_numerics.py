@@ -14,7 +14,7 @@ from conftest import RunGpusim, refused
 from gpusim.numbers.formats import Dtype
 from gpusim.numerics.rounding import Tf32Rounding
 from gpusim.numerics.study import Study, _largest_of, operands, parse_distribution, study
-from gpusim.prediction.plans import ranked_plans
+from gpusim.prediction.plans import ranked_gemms
 from gpusim.specs import load_spec
 from gpusim.workloads.gemm import Gemm
 
@@ -32,7 +32,7 @@ def studied(
     drawn = parse_distribution(distribution)
     sample = operands(gemm, (None, None), (drawn, drawn), 0, rows, rows)
     scaling: Any = "amax" if gemm.accumulate == "int32" else "none"
-    return study(ranked_plans(A100, gemm)[0].plan, gemm, sample, scaling=scaling, tf32_rounding=tf32_rounding)
+    return study(ranked_gemms(A100, gemm)[0].plan, gemm, sample, scaling=scaling, tf32_rounding=tf32_rounding)
 
 
 def published_gemm(dtype: Dtype) -> Gemm:

@@ -42,6 +42,8 @@ that a sector is sent to L2 as often as a run is long. Assumed."""
 ADDED = Pipes(fma=1.0)
 """Instructions for each result where C is read, of kernels whose code was not counted."""
 
+LOCAL = "local"
+"""Tensor that local memory counts as: of each CTA its own, and in L2."""
 WIDEST_STORE_BYTES = 16
 """Widest global store of a thread (STG.128)."""
 
@@ -94,6 +96,7 @@ def results_of(gpu: Gpu, kernel: Kernel) -> ResultPasses:
         converting_sfu=passing * converted.sfu,
         adding_fma=passing * added.fma,
         adding_alu=passing * added.alu,
+        local_bytes=loop.local_bytes.value if isinstance(loop, MmaLoop) and loop.local_bytes else 0.0,
         c_ahead=loop.c_instructions is not None,
     )
 
@@ -136,6 +139,7 @@ def epilogue_of(
         store_instructions=np.maximum(1.0, largest * (stored_bytes / kernels.math_warps) / (gpu.sm.warp_size * width)),
         store_largest=largest,
         c_bytes=c_bytes / kernels.math_warps,
+        local_bytes=results * passes.local_bytes / kernels.math_warps,
     )
 
 
@@ -237,6 +241,13 @@ def _stored_in_passes(schedule: Schedule, stored: str) -> Program:
         store = Store(stored, store_bytes, sent_bytes, instructions, epilogue.store_largest)
         # One thread hands a tile that all warps have written to the TMA, and none goes on before it has been read.
         storing += [Barrier(), store, Barrier()] if results.bulk_store else [store]
+    if epilogue.local_bytes:
+        local_bytes = epilogue.local_bytes / passes
+        passing = [
+            Load((Read(LOCAL, local_bytes, local_bytes),), local_bytes, local_bytes / RESULT_SHARED_BYTES),
+            WaitLoad(),
+            *passing,
+        ]
     request, add = _reading_c(epilogue, results, stored)
     if results.c_ahead:
         return (*request, *(*passing, *add, *request, *storing) * (passes - 1), *passing, *add, *storing)

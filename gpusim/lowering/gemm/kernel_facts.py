@@ -88,6 +88,8 @@ class ResultPasses:
     """FMA instructions that add C where it is read, conversions included."""
     adding_alu: float = 0.0
     """ALU instructions around the loads of C."""
+    local_bytes: float = 0.0
+    """What passes between the SM and L2 for each result that does not stay in registers [B]."""
     c_ahead: bool = False
     """Whether a pass requests what the next one adds of C."""
 
@@ -128,6 +130,8 @@ class KernelFacts:
     """Sets of math warps that take a persistent CTA's tiles in turn."""
     persistent: bool = False
     """Whether a CTA slot keeps its warps from tile to tile, each of which goes on to the next as soon as it is done."""
+    whole_clusters: bool = False
+    """Whether CTAs of a cluster whose tiles lie beyond the result go through all steps."""
     stores_result: bool = True
     convolves: bool = False
     adds_to_result: bool = False

@@ -166,6 +166,7 @@ def _facts(gpu: Gpu, kernel: Kernel, problem: Problem, resources: Resources, res
         producer_warps=loop.producer_warps,
         instances=loop.instances,
         persistent=loop.persistent,
+        whole_clusters=isinstance(loop, WgmmaLoop) and loop.whole_clusters,
         stores_result=family.stores_result,
         convolves=convolution is not None,
         adds_to_result=convolution is not None and convolution.adds_to_result,

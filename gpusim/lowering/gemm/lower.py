@@ -8,7 +8,7 @@ from gpusim.hardware.gpu import Gpu
 from gpusim.launch import Launch, Tensor, Work
 from gpusim.library.catalogue import Kernel
 from gpusim.library.main_loops import DirectLoop, DirectMmaLoop, MmaLoop, SimtLoop, WgmmaLoop
-from gpusim.lowering.gemm.epilogue import epilogue_program
+from gpusim.lowering.gemm.epilogue import LOCAL, epilogue_program
 from gpusim.lowering.gemm.mainloop_direct import around_program, direct_program
 from gpusim.lowering.gemm.mainloop_wgmma import consumer_program, producer_program
 from gpusim.lowering.gemm.multistage import multistage_program
@@ -84,12 +84,15 @@ def _launch(schedule: Schedule, roles: tuple[Role, ...], stored: str) -> Launch:
         )
         for block in schedule.step.blocks
     )
+    results = schedule.kernel.results
+    local_bytes = schedule.epilogue.local_bytes * schedule.kernel.math_warps / max(1, results.shared_passes)
+    local = (Tensor(LOCAL, local_bytes, None, miss_fraction=0.0),) if local_bytes else ()
     return Launch(
         name=schedule.name,
         grid=schedule.grid,
         roles=roles,
         resources=schedule.kernel.resources,
-        tensors=(*loaded, _result(schedule, stored)),
+        tensors=(*loaded, *local, _result(schedule, stored)),
         write_back_cost=moved.write_back_cost,
         write_cost=moved.write_cost,
         persistent=schedule.kernel.persistent,

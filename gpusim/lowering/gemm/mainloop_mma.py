@@ -7,6 +7,7 @@ import math
 from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
 from gpusim.library.main_loops import MmaLoop
+from gpusim.lowering.gemm.conversion import converting_instructions
 from gpusim.lowering.gemm.kernel_facts import WIDE_SHARED_BYTES, LoopBody
 from gpusim.lowering.gemm.multistage import MIN_ASYNC_COPY_BYTES, copies_asynchronously
 from gpusim.lowering.gemm.problem import Problem
@@ -26,6 +27,7 @@ def mma_body(gpu: Gpu, kernel: Kernel, loop: MmaLoop, problem: Problem) -> LoopB
     ]
     elements = sum(size_bytes * 8 / one.element_bits for one, size_bytes in fragments) / gpu.sm.warp_size
     rounding = loop.rounding_instructions.value * elements if loop.rounding_instructions else 0.0
+    rounding += converting_instructions(gpu, kernel, loop, problem, warp_m * warp_k, warp_n * warp_k)
     # Wider elements of a matrix that does not lie along k are read one by one (LDS), not four at a time.
     singly = sum(
         size_bytes * 8 / one.element_bits / gpu.sm.warp_size - size_bytes / WIDE_SHARED_BYTES

@@ -7,6 +7,7 @@ import math
 from gpusim.hardware.gpu import Gpu
 from gpusim.library.catalogue import Kernel
 from gpusim.library.main_loops import WARPGROUP_WARPS, WgmmaLoop
+from gpusim.lowering.gemm.conversion import converting_instructions
 from gpusim.lowering.gemm.kernel_facts import LoopBody
 from gpusim.lowering.gemm.multistage import reads_of_warp
 from gpusim.lowering.gemm.problem import Problem
@@ -32,16 +33,20 @@ def wgmma_body(gpu: Gpu, kernel: Kernel, loop: WgmmaLoop, problem: Problem) -> L
     m, n, k = gpu.instructions[kernel.family.instruction].shape
     issued = math.ceil(rows / (WARPGROUP_WARPS * m)) * math.ceil(columns / n) * math.ceil(kernel.tile_k / k)
     # Widths are multiples of 8; the instruction's own is the widest.
+    # Each warp converts its part of the rows, or columns, of its warpgroup.
+    converted = converting_instructions(
+        gpu, kernel, loop, problem, rows * kernel.tile_k / WARPGROUP_WARPS, columns * kernel.tile_k / WARPGROUP_WARPS
+    )
     width = math.ceil(columns / math.ceil(columns / n) / 8) * 8
     return LoopBody(
         load_bytes=BULK_COPY_BYTES,
-        step_instructions=loop.step_instructions.value,
+        step_instructions=loop.step_instructions.value + converted,
         mma_instructions=issued * width / n,
         k_groups=1,
         operand_bytes=issued * (WARPGROUP_WARPS * m * row_bits + width * column_bits) * k / 8 / WARPGROUP_WARPS,
         copies_itself=True,
         bulk_load_instructions=loop.bulk_load_instructions.value,
-        bulk_issue_slots=issued + loop.step_instructions.value,
+        bulk_issue_slots=issued + loop.step_instructions.value + converted,
     )
 
 

@@ -222,11 +222,16 @@ def tile_schedules(gpu: Gpu, planned: GemmPlan) -> tuple[Schedule, ...]:
     """What the CTAs of a plan's GEMM do within the grid and at its edges; one schedule where all do the same.
 
     The last along x, along y, and along both follow the others in this order. Tiles of sliced rows have edges
-    throughout: their average stands for all.
+    throughout, and where a cluster ends beyond the result some hold nothing: their average stands for all.
     """
     problem, grid = problem_of(planned.operator), planned.grid
     tile = np.array([planned.kernel.tile_m, planned.kernel.tile_n])
-    if problem.a.slices > 1 or not (np.array([problem.m, problem.n]) % tile).any():
+    if (
+        planned.main.kernel.whole_clusters
+        or problem.counts
+        or problem.a.slices > 1
+        or not (np.array([problem.m, problem.n]) % tile).any()
+    ):
         return (planned.main,)
     edges = np.array([[False, True, False, True], [False, False, True, True]]) | (np.array([[grid.x], [grid.y]]) == 1)
     table = table_of(gpu, (planned.kernel,), problem)
@@ -289,7 +294,7 @@ def _schedules(
             x=tiles.counts[0],
             y=tiles.counts[1],
             splits=split_k,
-            batch=problems.batch,
+            batch=tiles.batch,
             swizzle_width=swizzle_width,
             stripes_across_y=kernels.stripes_across_n,
         ),
@@ -311,21 +316,36 @@ def _tiles(gpu: Gpu, kernels: Any, problems: Problems, split_k: Array, edges: Ar
     """
     all_rows, slices = problems.operands.rows, problems.operands.slices
     counts = pieces_of(all_rows, slices, kernels.tile)
+    counts = np.where(kernels.whole_clusters, ceil_div(counts, kernels.cluster) * kernels.cluster, counts)
+    batch = problems.batch
+    if problems.counts:
+        counts[1], batch = _tiles_of_groups(problems.counts, kernels.tile[1])
     steps = ceil_div(pieces_of(problems.k, problems.k_slices, kernels.tile_k), split_k)
-    rows = all_rows / counts
+    rows = all_rows / (counts * np.array([np.ones_like(batch), batch])) if problems.counts else all_rows / counts
     largest = np.minimum(ceil_div(all_rows, slices), kernels.tile)
     if edges is not None:
         rows = np.where(edges, all_rows - (counts - 1) * kernels.tile, largest).astype(float)
-    at_once = counts[0] * counts[1] * problems.batch * split_k <= gpu.sm.count * kernels.occupancy.ctas
+    at_once = counts[0] * counts[1] * batch * split_k <= gpu.sm.count * kernels.occupancy.ctas
     if problems.longest_k is not None:
         # The CTA with most of k ends last.
         steps = np.where(at_once, ceil_div(problems.longest_k, kernels.tile_k), steps)
     k_per_step = problems.k / (steps * split_k)
-    tiles = Tiles(counts, problems.batch, split_k, steps, rows, rows, rows, k_per_step)
+    tiles = Tiles(counts, batch, split_k, steps, rows, rows, rows, k_per_step)
     if edges is not None:
         return replace(tiles, filled_rows=largest)
     sm_rows = np.where(at_once, largest, rows)
     return replace(tiles, sm_rows=sm_rows, filled_rows=sm_rows)
+
+
+def _tiles_of_groups(counts: tuple[int, ...], tile: Array) -> tuple[Array, Array]:
+    """Tiles along n of a group, and groups of so many, which together are those of all groups, rounded up.
+
+    Groups of different sizes are taken as more of the mean size, rounded down: each reads its A.
+    """
+    rows = np.array(counts)
+    together = ceil_div(rows[:, np.newaxis], tile).sum(axis=0)
+    of_group = np.maximum(1, together // len(counts))
+    return of_group, ceil_div(together, of_group)
 
 
 def _traffic(

@@ -61,6 +61,8 @@ class Problem:
     """Whether a second kernel that adds up partial sums adds a bias too."""
     reads_c: bool = False
     """Whether the kernel that stores C reads it before."""
+    counts: tuple[int, ...] = ()
+    """Rows of groups along n, each of which has an A of its own; no tile spans two."""
 
     @property
     def is_large(self) -> bool:
@@ -72,7 +74,8 @@ class Problem:
         """Everything but the sizes."""
         outputs = self.output_bits, self.accumulator_bits, self.partial_bits, self.swapped
         operands = ((one.k_contiguous, one.element_bits, one.bits) for one in (self.a, self.b))
-        return *operands, *outputs, self.split_k, self.longest_k, self.additions, self.bias, self.reads_c
+        adds = self.split_k, self.longest_k, self.additions, self.bias, self.reads_c
+        return *operands, *outputs, *adds, self.counts
 
 
 @lru_cache(maxsize=256)
@@ -138,6 +141,13 @@ def _of_gemm(gemm: Gemm) -> Problem:
     dense = gemm.sparsity == "dense"
     first = Operand(getattr(gemm, call.rows), gemm.k, call.layout[0] == "t", gemm.dtype.bits)
     second = Operand(getattr(gemm, call.columns), gemm.k, call.layout[1] == "n", gemm.dtype.bits)
+    if gemm.b_dtype is not None:
+        # What is loaded is narrower than what is multiplied: of each element a part lies in memory.
+        narrow = gemm.weight_bits / gemm.dtype.bits
+        if swapped:
+            first = replace(first, values_per_element=narrow)
+        else:
+            second = replace(second, values_per_element=narrow)
     if not dense:
         pruned, second = (second, first) if swapped else (first, second)
         first = replace(pruned, kept_fraction=gemm.kept_fraction, metadata_bits=gemm.metadata_bits)
@@ -155,6 +165,7 @@ def _of_gemm(gemm: Gemm) -> Problem:
         partial_bits=FORMATS[partial_sums(gemm)].bits,
         bias=gemm.bias,
         reads_c=gemm.reads_c,
+        counts=tuple(count for count in gemm.counts if count),
     )
 
 
@@ -189,6 +200,8 @@ class Problems:
     additions: Additions | None
     bias: bool
     reads_c: bool
+    counts: tuple[int, ...] = ()
+    """Rows of groups along n, of all of them."""
 
     @classmethod
     def of(cls, problems: Sequence[Problem]) -> Problems:
@@ -203,7 +216,7 @@ class Problems:
         outputs = first.output_bits, first.accumulator_bits / 8, first.partial_bits / 8
         cut = first.split_k, first.longest_k
         adds = first.bias, first.reads_c
-        return cls(m, n, k, k_slices, batch, operands, *outputs, *cut, first.additions, *adds)
+        return cls(m, n, k, k_slices, batch, operands, *outputs, *cut, first.additions, *adds, first.counts)
 
     def __getitem__(self, rows: Array) -> Problems:
         """The problems of some rows."""
@@ -212,7 +225,8 @@ class Problems:
         outputs = self.output_bits, self.accumulator_bytes, self.partial_bytes
         cut = self.split_k, self.longest_k
         adds = self.bias, self.reads_c
-        return Problems(m, n, k, k_slices, batch, self.operands[rows], *outputs, *cut, self.additions, *adds)
+        operands = self.operands[rows]
+        return Problems(m, n, k, k_slices, batch, operands, *outputs, *cut, self.additions, *adds, self.counts)
 
 
 def pieces_of(size: Array, slices: Array, piece: Array) -> Array:

@@ -85,6 +85,8 @@ class Epilogue:
     """What the CTA that ends last writes over what the average CTA writes."""
     c_bytes: float = 0.0
     """What the warp reads of C, to add its results to [B]."""
+    local_bytes: float = 0.0
+    """What passes between the SM and L2 for the warp's local memory [B]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,8 @@ class Schedule:
         splits, warps, epilogue = self.grid.splits, self.kernel.math_warps, self.epilogue
         fixed_up = 2 * (splits - 1) / splits * epilogue.fixup_bytes * warps if epilogue.fixup_times else 0.0
         stored = self.store_bytes * self.store_passes
-        return self.ctas * (self.steps * self.step.l2_bytes + stored + fixed_up + self.c_bytes)
+        local = epilogue.local_bytes * warps
+        return self.ctas * (self.steps * self.step.l2_bytes + stored + fixed_up + self.c_bytes + local)
 
     @property
     def c_bytes(self) -> float:

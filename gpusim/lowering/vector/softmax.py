@@ -71,9 +71,12 @@ def lower_block_rows(
     n, vector = operator.n, int(kernel.vector_bytes / operator.reads[0].element_bytes)
     threads = kernel.threads_of(n, vector)
     kept = kernel.keeps != "nothing"
-    parts = (
-        _whole_row(gpu, operator, kernel, threads, vector) if kept else _parts_of_row(gpu, operator, threads, vector)
-    )
+    if kernel.elements_per_iteration is not None:
+        parts = {"": AccessLoop(gpu, operator.m, threads, ceil_div(n, threads * kernel.elements_per_iteration), vector)}
+    elif kept:
+        parts = _whole_row(gpu, operator, kernel, threads, vector)
+    else:
+        parts = _parts_of_row(gpu, operator, threads, vector)
     registers = kernel.registers_on(gpu.compute_capability, operator.dtype)
     by_shuffles = kernel.reduces_by == "shuffles"
     partials = threads // gpu.sm.warp_size if by_shuffles else threads
@@ -186,7 +189,7 @@ def _pass(
         return (*others, LoadShared(kept_bytes, loop.instructions(first)))
 
     def repeated(part: str, loop: AccessLoop) -> Repeat:
-        elements = loop.part * operator.n / (loop.threads * loop.iterations)
+        elements = kernel.elements_per_iteration or loop.part * operator.n / (loop.threads * loop.iterations)
         body: Program = (
             *loaded(part, loop),
             alu(gpu, kernel.iteration),
