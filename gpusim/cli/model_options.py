@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from gpusim.cli.console import refuse
-from gpusim.cli.options import pairs_of, size_of
+from gpusim.cli.options import pairs_of, size_of, sizes_of
 
 if TYPE_CHECKING:
     from gpusim.execution.models import ModelWorkload
@@ -32,9 +32,16 @@ class WorkOptions:
         typer.Option(help="Training step or inference pass; training is another word for train."),
     ] = "train"
     batch: Annotated[
-        int | None, typer.Option(min=1, help="Batch size per GPU and pass. Default: as in the model file.")
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="Batch size per GPU and pass; of 'gpusim model' several too: 1,8,64, 8:64:8, or 1:64:*2 for powers of "
+            "two. Default: as in the model file.",
+        ),
     ] = None
-    seq_len: Annotated[int | None, typer.Option(min=1, help="Sequence length, or prompt length.")] = None
+    seq_len: Annotated[
+        int | None, typer.Option("--seq-len", "--prompt", min=1, help="Sequence length, or prompt length.")
+    ] = None
     image_size: Annotated[int | None, typer.Option(min=1, help="Height and width of an image.")] = None
     accumulation: Annotated[int, typer.Option(min=1, help="Gradient accumulation: passes for each update.")] = 1
     generate: Annotated[
@@ -60,9 +67,14 @@ class WorkOptions:
         return self.mode != "inference"
 
     @property
+    def batches(self) -> tuple[int | None, ...]:
+        """Batch sizes that are given; None for that of the model file."""
+        return (None,) if self.batch is None else sizes_of("--batch", self.batch)
+
+    @property
     def sizes(self) -> dict[str, int]:
-        """Sizes of the model that are given."""
-        named = {"batch": self.batch, "seq_len": self.seq_len, "image_size": self.image_size, "beam": self.beam}
+        """Sizes of the model that are given, with the first of the batches."""
+        named = {"batch": self.batches[0], "seq_len": self.seq_len, "image_size": self.image_size, "beam": self.beam}
         sizes = {name: size for name, size in named.items() if size is not None}
         for name, text in pairs_of("--size", self.size).items():
             if name in sizes:
@@ -81,12 +93,20 @@ class FrameworkOptions:
         typer.Option(help="Memory layout of images. Default: nhwc below FP32, else nchw."),
     ] = None
     fusion: Annotated[
-        Literal["none", "elementwise", "engine", "inductor"],
+        Literal["none", "elementwise", "engine", "inductor", "serving"] | None,
         typer.Option(
             help="Fuse chains of elementwise operators, or as an inference engine (TensorRT) does, or take the kernels "
-            "of TorchInductor, which a captured model has if it was captured with --compile."
+            "of TorchInductor, which a captured model has if it was captured with --compile, or those of an engine "
+            "that serves language models (vLLM). Default: as in the model file in inference, else none."
         ),
-    ] = "none"
+    ] = None
+    kv_dtype: Annotated[
+        Literal["fp8", "int8"] | None,
+        typer.Option(
+            "--kv-dtype",
+            help="Type of cached keys and values, of 8 bits. Default: that in which they are computed, of 16 bits.",
+        ),
+    ] = None
     attention: Annotated[
         Literal["eager", "fused"] | None,
         typer.Option(
@@ -149,6 +169,7 @@ def model_workload(
         sizes=work.sizes,
         layout=how.layout,
         fusion=how.fusion,
+        cache_type=how.kv_dtype or "",
         attention=how.attention,
         checkpointing=how.checkpointing,
         graphs=how.graphs,

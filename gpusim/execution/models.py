@@ -10,8 +10,9 @@ from typing import ClassVar, cast
 from gpusim.errors import InputError
 from gpusim.gc_pause import gc_paused
 from gpusim.models.containers import known_container, version_in
+from gpusim.models.definition import ModelFile
 from gpusim.models.loading import Model, open_model
-from gpusim.models.policy import AttentionKind, Fusion, Layout, Mode, Policy, Precision, default_layout
+from gpusim.models.policy import AttentionKind, CacheType, Fusion, Layout, Mode, Policy, Precision, default_layout
 from gpusim.prediction.timing import Simulate
 from gpusim.sim.simulate import simulate
 from gpusim.specs.nodes import load_node
@@ -66,7 +67,7 @@ class ModelWorkload:
         if isinstance(model, Model) and model.content.decoding:
             self.refuse_several_gpus()
             return predict_translation(system, model, self.sizes, self.policy, self.options, simulate)
-        group, graph = self._group(system), model.graph(self.sizes)
+        group, graph = self.group(system), model.graph(self.sizes)
         return predict_model(system, graph, self.policy, self.options, simulate, self.without, group)
 
     @gc_paused()
@@ -80,7 +81,7 @@ class ModelWorkload:
         if isinstance(model, Model) and model.content.decoding:
             self.refuse_several_gpus()
             return translation_footprint(system, model, self.sizes, self.policy)
-        group = self._group(system)
+        group = self.group(system)
         return model_footprint(system, model.graph(self.sizes), self.policy, self.options, group)
 
     def refuse_several_gpus(self) -> None:
@@ -92,7 +93,7 @@ class ModelWorkload:
         if self.gpus > 1:
             raise InputError("gpus: text is generated on one GPU here")
 
-    def _group(self, system: System) -> GpuGroup | None:
+    def group(self, system: System) -> GpuGroup | None:
         """The GPUs that share the work; None for one alone."""
         if self.gpus == 1:
             return None
@@ -112,7 +113,8 @@ def model_step(
     precision: str = "",
     sizes: Mapping[str, int] | None = None,
     layout: Layout | None = None,
-    fusion: Fusion = "none",
+    fusion: Fusion | None = None,
+    cache_type: CacheType = "",
     attention: AttentionKind | None = None,
     checkpointing: bool = False,
     graphs: bool = False,
@@ -125,6 +127,8 @@ def model_step(
 
     Args:
         precision: That of the model's file if empty.
+        fusion: Of inference that of the model's file, else none, if None.
+        cache_type: Type of cached keys and values; that in which they are computed if empty.
         layout: Of images; the one that the precision is used with if None.
         version: That of the container if None, else the newest known.
 
@@ -132,7 +136,10 @@ def model_step(
         SpecError: no such model, or an invalid file.
         PolicyError: choices that contradict each other.
     """
-    precision = precision or open_model(model).content.precision
+    content = open_model(model).content
+    precision = precision or content.precision
+    if fusion is None:
+        fusion = content.fusion if mode == "inference" and isinstance(content, ModelFile) else "none"
     known = known_container(container)
     version = version or version_in(known)
     policy = Policy(
@@ -142,6 +149,7 @@ def model_step(
         version=version,
         layout=layout or default_layout(precision),
         fusion=fusion,
+        cache_type=cache_type,
         attention=attention,
         checkpointing=checkpointing,
         accumulates=accumulation > 1,
@@ -193,7 +201,7 @@ class FootprintWorkload:
 
 @dataclass(frozen=True, slots=True)
 class GenerationWorkload:
-    """A prompt of a model, and tokens of each sequence after it, on one GPU."""
+    """A prompt of a model, and tokens of each sequence after it."""
 
     prompt: ModelWorkload
     tokens: int
@@ -201,13 +209,14 @@ class GenerationWorkload:
     repeats_launches: ClassVar[bool] = True
     is_quick: ClassVar[bool] = False
     flops: ClassVar[float] = 0.0
-    reference_s: ClassVar[float] = REFERENCE_S
+    reference_s: ClassVar[float] = 4 * REFERENCE_S
+    """Of the prompt and three tokens."""
 
     @gc_paused()
     def predict(self, system: System, simulate: Simulate = simulate, *_of_operators: object) -> Generation:
-        self.prompt.refuse_several_gpus()
         model, of = open_model(self.prompt.model), self.prompt
-        return predict_generation(system, model, of.sizes, self.tokens, of.policy, of.options, simulate)
+        group = of.group(system)
+        return predict_generation(system, model, of.sizes, self.tokens, of.policy, of.options, simulate, group)
 
     @gc_paused()
     def footprint(self, system: System) -> Footprint:
@@ -216,9 +225,8 @@ class GenerationWorkload:
         Raises:
             InputError: what cannot be predicted.
         """
-        self.prompt.refuse_several_gpus()
         model, of = open_model(self.prompt.model), self.prompt
-        return generation_footprint(system, model, of.sizes, self.tokens, of.policy)
+        return generation_footprint(system, model, of.sizes, self.tokens, of.policy, of.group(system))
 
     def __str__(self) -> str:
         return f"{self.prompt}, {self.tokens} tokens"

@@ -37,6 +37,11 @@ class Arithmetic:
         return _HELD_IN.get(self.policy.precision, Dtype.FP32)
 
     @property
+    def cached_in(self) -> Dtype:
+        """Type of keys and values in a cache."""
+        return Dtype(self.policy.cache_type) if self.policy.cache_type else self.held_in
+
+    @property
     def result_of_int8(self) -> Dtype:
         """Type that INT8 products write: that of the model, or INT8 where an engine keeps it between layers."""
         return Dtype.INT8 if self.policy.fusion == "engine" else self.held_in

@@ -10,13 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gpusim.errors import InputError
+from gpusim.hardware.gpu import Gpu
+from gpusim.models.arithmetic import Arithmetic
 from gpusim.models.aten.file import CapturedModel, token_program
 from gpusim.models.aten.program import Program
 from gpusim.models.graph import Graph, Node
 from gpusim.models.layers.attention import Attention
 from gpusim.models.layers.views import KvCache
 from gpusim.models.loading import Model
-from gpusim.models.policy import Pass
+from gpusim.models.policy import Pass, Policy
+from gpusim.models.shape import elements
 
 
 class DecodingError(InputError):
@@ -30,17 +33,37 @@ def token_graph(model: Model | CapturedModel, sizes: Mapping[str, int], kept: in
         DecodingError: the model sees tokens that come later, or has no sequences.
         SpecError: a size that the model does not have, or more tokens than it takes.
     """
+    return token_graphs(model, sizes, (kept,))[0]
+
+
+def token_graphs(
+    model: Model | CapturedModel, sizes: Mapping[str, int], kept: Sequence[int]
+) -> Sequence[Graph | Program]:
+    """As :func:`token_graph`, after several numbers of tokens."""
     if isinstance(model, CapturedModel):
-        return token_program(model, sizes, kept)
+        return [token_program(model, sizes, count) for count in kept]
     if "seq_len" not in model.content.sizes:
         raise DecodingError(f"{model.name}: has no seq_len; only decoders of one sequence can generate")
     every = [node for node in model.graph({**sizes, "seq_len": 2}).nodes if isinstance(node.layer, Attention)]
     if not every or not all(map(_is_causal, every)):
         raise DecodingError(f"{model.name}: attends to later tokens; only decoders of one sequence can generate")
-    _ = model.graph({**sizes, "seq_len": kept + 1})  # which refuses more tokens than the model takes
+    model.check_sizes({**sizes, "seq_len": max(kept) + 1})  # which refuses more tokens than the model takes
     graph = model.graph({**sizes, "seq_len": 1})
-    nodes = tuple(one for node in graph.nodes for one in _with_cache(node, kept))
-    return replace(graph, nodes=nodes, sizes={**graph.sizes, "seq_len": 1})
+    return [
+        replace(graph, nodes=tuple(one for node in graph.nodes for one in _with_cache(node, count))) for count in kept
+    ]
+
+
+def cache_bytes(graph: Graph | Program, policy: Policy, gpu: Gpu) -> float:
+    """Keys and values that a token finds, with its own [B]; 0 of a captured model, whose trace has them among others.
+
+    Args:
+        graph: of a token, as of :func:`token_graph`.
+    """
+    if isinstance(graph, Program):
+        return 0.0
+    element_bytes = Arithmetic(policy, gpu).cached_in.bits / 8
+    return sum(elements(node.result) * element_bytes for node in graph.nodes if isinstance(node.layer, KvCache))
 
 
 def pass_graph(model: Model, sizes: Mapping[str, int], passes: Sequence[Pass]) -> Graph:
@@ -74,7 +97,8 @@ def _with_cache(node: Node, kept: int) -> Iterator[Node]:
         return
     caches = []
     for at, name in ((1, "keys"), (2, "values")):
-        layer = KvCache(op="kv_cache", length=kept)
+        seen = node.layer.window
+        layer = KvCache(op="kv_cache", length=kept if seen is None else max(1, min(kept, seen - 1)))
         shape = node.shapes[at]
         caches.append(Node(f"{node.name}.{name}", layer, (node.inputs[at],), (shape,), layer.result(shape), {}))
     yield from caches

@@ -234,7 +234,7 @@ def predict_model(
         peak_bytes = needed_bytes(graph, policy, system.gpu, tasks)
         if step.is_host_bound and group is None and not options.graphs:
             as_graph_us = predict_step(system, kept, replace(options, graphs=True, limits=False), simulate).step_us
-        if policy.fusion != "none":
+        if policy.fusion not in ("none", "serving"):
             saves_bytes = _moved_bytes(system, graph, replace(policy, fusion="none"), options, without)
             saves_bytes -= _moved_bytes(system, graph, policy, options, without)
     memory = Footprint(system.gpu, peak_bytes)
