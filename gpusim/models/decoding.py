@@ -16,10 +16,14 @@ from gpusim.models.aten.file import CapturedModel, token_program
 from gpusim.models.aten.program import Program
 from gpusim.models.graph import Graph, Node
 from gpusim.models.layers.attention import Attention
+from gpusim.models.layers.latent_attention import LatentAttention
 from gpusim.models.layers.views import KvCache
 from gpusim.models.loading import Model
 from gpusim.models.policy import Pass, Policy
 from gpusim.models.shape import elements
+
+ATTENTIONS = (Attention, LatentAttention)
+"""Layers whose second and third input a cache keeps."""
 
 
 class DecodingError(InputError):
@@ -44,7 +48,7 @@ def token_graphs(
         return [token_program(model, sizes, count) for count in kept]
     if "seq_len" not in model.content.sizes:
         raise DecodingError(f"{model.name}: has no seq_len; only decoders of one sequence can generate")
-    every = [node for node in model.graph({**sizes, "seq_len": 2}).nodes if isinstance(node.layer, Attention)]
+    every = [node for node in model.graph({**sizes, "seq_len": 2}).nodes if isinstance(node.layer, ATTENTIONS)]
     if not every or not all(map(_is_causal, every)):
         raise DecodingError(f"{model.name}: attends to later tokens; only decoders of one sequence can generate")
     model.check_sizes({**sizes, "seq_len": max(kept) + 1})  # which refuses more tokens than the model takes
@@ -85,14 +89,14 @@ def pass_graph(model: Model, sizes: Mapping[str, int], passes: Sequence[Pass]) -
 
 def _is_causal(node: Node) -> bool:
     """Whether queries see no later token: by the layer, or by a mask with a row for each query."""
-    assert isinstance(node.layer, Attention)
+    assert isinstance(node.layer, ATTENTIONS)
     queries, *_ = node.shapes
     return node.layer.causal or any(len(mask) > 1 and mask[-2] == queries[1] > 1 for mask in node.shapes[3:])
 
 
 def _with_cache(node: Node, kept: int) -> Iterator[Node]:
     """A node, and before attention the keys and values of the tokens before."""
-    if not isinstance(node.layer, Attention):
+    if not isinstance(node.layer, ATTENTIONS):
         yield node
         return
     caches = []

@@ -32,6 +32,8 @@ class Rotary(ServedLayer):
     """``done``: the kernel of the layer before turned this tensor, too."""
     head_dim: int
     """Features of a head, which a row of the table of sines and cosines has."""
+    features: tuple[int | None, ...]
+    """Features of each input that are turned; None: all."""
 
     def result(self, *shapes: Shape) -> Shape:
         return shapes[0]
@@ -39,12 +41,16 @@ class Rotary(ServedLayer):
     def call(self, tape: Tape, *values: Value) -> Value:
         if self.takes == "both":
             tokens = elements(values[0].shape[:-1])
-            turned = sum(one.elements for one in values)
+            parts = [
+                one if count is None else tape.view(one, (*one.shape[:-1], count))
+                for one, count in zip(values, self.features, strict=True)
+            ]
+            turned = sum(one.elements for one in parts)
             places = tape.new((tokens,), INDEX, name="positions")
             table = tape.new((tokens, self.head_dim), values[0].dtype, name="rotary.cos_sin")
-            touched = tuple(one.touched() for one in values)
+            touched = tuple(one.touched() for one in parts)
             reads = (*touched, places.touched(), table.touched())
-            tape.launch("rope", Pointwise(ROTATED, turned, reads, touched), [*values, places, table], values)
+            tape.launch("rope", Pointwise(ROTATED, turned, reads, touched), [*parts, places, table], parts)
         return tape.view(values[0], values[0].shape)
 
 

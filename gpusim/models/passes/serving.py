@@ -14,6 +14,7 @@ from dataclasses import replace
 from gpusim.models.graph import Graph, Node
 from gpusim.models.layers.attention import Attention
 from gpusim.models.layers.elementwise import Activation, Combination, Rope
+from gpusim.models.layers.latent_attention import LatentAttention
 from gpusim.models.layers.layer import Layer
 from gpusim.models.layers.products import Linear
 from gpusim.models.layers.rows import RmsNorm
@@ -29,6 +30,10 @@ from gpusim.models.layers.served import (
 from gpusim.models.layers.views import KvCache, Slice
 from gpusim.models.shape import Shape
 from gpusim.workloads.functions import FUNCTIONS
+
+ATTENTIONS = (Attention, LatentAttention)
+ALIGNED = 8
+"""Elements of 16 bits that a thread loads at once."""
 
 
 def served(graph: Graph) -> Graph:
@@ -55,7 +60,7 @@ def _cached(nodes: Sequence[Node]) -> Iterator[Node]:
     """Before the attention of a decoder, a kernel that writes keys and values of new tokens to the cache."""
     caches = {node.name: node for node in nodes if isinstance(node.layer, KvCache)}
     for node in nodes:
-        if isinstance(node.layer, Attention) and node.layer.causal:
+        if isinstance(node.layer, ATTENTIONS) and node.layer.causal:
             keys, values = node.inputs[1:3]
             known = keys in caches
             sources = [caches[name].inputs[0] for name in (keys, values)] if known else [keys, values]
@@ -67,7 +72,7 @@ def _cached(nodes: Sequence[Node]) -> Iterator[Node]:
 
 def _sampling(nodes: Sequence[Node]) -> Iterator[Node]:
     """Scores of the last token of each sequence, and one token drawn from them, where a decoder ends with scores."""
-    decodes = any(isinstance(node.layer, Attention) and node.layer.causal for node in nodes)
+    decodes = any(isinstance(node.layer, ATTENTIONS) and node.layer.causal for node in nodes)
     scores = next((node for node in reversed(nodes) if isinstance(node.layer, Linear)), None)
     behind = nodes[nodes.index(scores) + 1 :] if scores else ()
     wanted = decodes and all(isinstance(node.layer, Activation) for node in behind)
@@ -93,7 +98,7 @@ def _merged_products(nodes: Sequence[Node]) -> Iterator[Node]:
     """Products of one input with weights side by side: queries, keys and values; gate and wide."""
     by_input: dict[str, list[Node]] = {}
     for node in nodes:
-        if isinstance(node.layer, Linear) and not node.shares and _block(node.name):
+        if isinstance(node.layer, Linear) and not node.shares and _block(node.name) and _is_aligned(node):
             by_input.setdefault(f"{node.inputs[0]} {node.layer.bias} {_block(node.name)}", []).append(node)
     groups = {group[0].name: group for group in by_input.values() if len(group) > 1}
     merged = {node.name for group in groups.values() for node in group}
@@ -114,6 +119,11 @@ def _merged_products(nodes: Sequence[Node]) -> Iterator[Node]:
         for one, length in zip(group, features, strict=True):
             yield _made(one.name, Slice(op="slice", start=start, length=length), [name], [whole.result])
             start += length
+
+
+def _is_aligned(node: Node) -> bool:
+    """Whether results that follow in a row begin where a kernel reads well; a score of one feature stays apart."""
+    return node.result[-1] % ALIGNED == 0
 
 
 def _block(name: str) -> str:
@@ -139,10 +149,11 @@ def _rotated(nodes: Sequence[Node]) -> Iterator[Node]:
             group = first[node.name]
             if all(one.inputs[0] in known for one in group):
                 inputs, shapes = [one.inputs[0] for one in group], [one.shapes[0] for one in group]
-                layer = Rotary(head_dim=head_dims.get(_block(node.name), shapes[0][-1]))
+                parts = tuple(one.layer.features for one in group if isinstance(one.layer, Rope))
+                layer = Rotary(head_dim=head_dims.get(_block(node.name), shapes[0][-1]), features=parts)
                 yield _made(node.name, layer, inputs, shapes)
                 for one in group[1:]:
-                    done = Rotary(takes="done", head_dim=layer.head_dim)
+                    done = Rotary(takes="done", head_dim=layer.head_dim, features=())
                     yield _made(one.name, done, one.inputs, one.shapes)
                 continue
             later -= {one.name for one in group}
