@@ -106,8 +106,6 @@ def model(
     ]
     translated = steps[0].translates
     generates = work.generate and not translated
-    if work.generate and translated:
-        steps = [replace(step, sizes={**step.sizes, "translated": work.generate}) for step in steps]
     _check_timeline(timeline, steps=0 if generates or translated else len(steps) * len(arch))
     folders = tuple(arch_path or ())
     outputs = GenerationOutputs(plot, prices, html, folders, replaced)

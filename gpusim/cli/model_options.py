@@ -17,7 +17,7 @@ PrecisionsOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME",
-        help="fp32, tf32, amp-fp16, amp-bf16, fp16, bf16 or int8. Default: as in the model file, else fp32. "
+        help="fp32, tf32, amp-fp16, amp-bf16, fp16, bf16, int8 or fp8. Default: as in the model file, else fp32. "
         "Repeat to compare several.",
     ),
 ]
@@ -50,6 +50,15 @@ class WorkOptions:
             min=0,
             help="Tokens to generate: after a prompt, with keys and values kept, or of each translation. "
             "Default for translations: the lengths in the model's file.",
+            metavar="N",
+        ),
+    ] = 0
+    chunk: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Tokens of a prompt's last part that a step computes beside a new token of each of --batch sequences; "
+            "all have --prompt tokens.",
             metavar="N",
         ),
     ] = 0
@@ -118,6 +127,13 @@ class FrameworkOptions:
     checkpointing: Annotated[
         bool, typer.Option("--checkpointing", help="Activation checkpointing: keep only the inputs of repeated blocks.")
     ] = False
+    serving_overhead: Annotated[
+        bool,
+        typer.Option(
+            "--serving-overhead",
+            help="Add the time that a serving engine's scheduling takes in a step (host.serving_step_us).",
+        ),
+    ] = False
     graphs: Annotated[bool, typer.Option("--graphs", help="Replay a CUDA graph instead of launching each kernel.")] = (
         False
     )
@@ -141,7 +157,8 @@ class SharingOptions:
 
     gpus: Annotated[int, typer.Option(min=1, help="GPUs that share the work: some of one node, or whole nodes.")] = 1
     parallel: Annotated[
-        Literal["data", "tensor", "pipeline"], typer.Option(help="How several GPUs share the work.")
+        Literal["data", "tensor", "pipeline", "expert"],
+        typer.Option(help="How several GPUs share the work; expert: each has items and experts of its own."),
     ] = "data"
     node: Annotated[str, typer.Option(help="Node of several GPUs. Default: that of the GPU.", metavar="NAME")] = ""
 
@@ -150,6 +167,8 @@ def refuse_contradictions(work: WorkOptions, sharing: SharingOptions) -> None:
     """Refuse options that mean nothing beside others."""
     if work.generate and work.trains:
         refuse("--generate: tokens are generated in inference; give --mode inference")
+    if work.chunk and (work.trains or work.generate):
+        refuse("--chunk: a step of inference with a part of a prompt; give --mode inference, and no --generate")
     if work.accumulation > 1 and work.mode == "inference":
         refuse("--accumulation: counts the passes of an update, which inference has none of; give --batch")
     if sharing.gpus == 1 and (sharing.node or sharing.parallel != "data"):
@@ -173,9 +192,17 @@ def model_workload(
         attention=how.attention,
         checkpointing=how.checkpointing,
         graphs=how.graphs,
+        serving_overhead=how.serving_overhead,
         accumulation=work.accumulation,
         framework=how.framework,
         version=how.version,
         container=how.container,
     )
-    return replace(step, gpus=sharing.gpus, parallel=sharing.parallel, node=sharing.node)
+    if work.chunk and step.policy.fusion != "serving":
+        refuse("--chunk: a step of an engine that serves language models; give --fusion serving")
+    shared = replace(step, gpus=sharing.gpus, parallel=sharing.parallel, node=sharing.node, chunk=work.chunk)
+    if not work.generate:
+        return shared
+    if shared.translates:
+        return replace(shared, sizes={**shared.sizes, "translated": work.generate})
+    return replace(shared, generated=work.generate)

@@ -17,6 +17,7 @@ from gpusim.models.aten.program import Program
 from gpusim.models.graph import Graph, Node
 from gpusim.models.layers.attention import Attention
 from gpusim.models.layers.latent_attention import LatentAttention
+from gpusim.models.layers.served import MixedAttention
 from gpusim.models.layers.views import KvCache
 from gpusim.models.loading import Model
 from gpusim.models.policy import Pass, Policy
@@ -56,6 +57,45 @@ def token_graphs(
     return [
         replace(graph, nodes=tuple(one for node in graph.nodes for one in _with_cache(node, count))) for count in kept
     ]
+
+
+def mixed_graph(model: Model | CapturedModel, sizes: Mapping[str, int], chunk: int) -> Graph:
+    """A token of each of ``batch`` sequences with ``seq_len`` tokens before, and the last part of one more such prompt.
+
+    Args:
+        chunk: tokens of that part; those before it are kept.
+
+    Raises:
+        DecodingError: the model does not generate, its cache holds no keys and values, or the prompt is shorter.
+        SpecError: a size that the model does not have, or more tokens than it takes.
+    """
+    if isinstance(model, CapturedModel):
+        raise DecodingError(f"{model.name}: a captured model has no mixed steps; make it with 'gpusim models new'")
+    whole = model.graph(sizes).sizes
+    batch, length = whole["batch"], whole.get("seq_len", 0)
+    _ = token_graph(model, sizes, length)  # which refuses models that do not generate
+    if chunk > length:
+        raise DecodingError(f"{model.name}: a chunk of {chunk} tokens is longer than its prompt of {length}")
+    graph = model.graph({**sizes, "batch": batch + chunk, "seq_len": 1})
+    nodes = []
+    for node in graph.nodes:
+        if isinstance(node.layer, LatentAttention):
+            raise DecodingError(f"{model.name}: mixed steps are of keys and values, and it keeps latent vectors")
+        if isinstance(node.layer, Attention):
+            of = node.layer
+            layer = MixedAttention(
+                heads=of.heads,
+                key_heads=of.key_heads,
+                window=of.window,
+                sequences=batch,
+                kept=length,
+                chunk=chunk,
+            )
+            nodes.append(replace(node, layer=layer))
+        else:
+            nodes.append(node)
+    named = {**graph.sizes, "batch": batch, "seq_len": length, "chunk": chunk}
+    return replace(graph, item="tok", items=batch + chunk, sizes=named, nodes=tuple(nodes))
 
 
 def cache_bytes(graph: Graph | Program, policy: Policy, gpu: Gpu) -> float:

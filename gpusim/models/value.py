@@ -47,7 +47,9 @@ class Value:
     def touched(self, elements: int | None = None, run: int | None = None) -> Access:
         """Access to all elements once, or broadcast to more elements."""
         elements = elements or self.elements
-        return _access(elements, self.dtype, run or self.run, self.elements if self.elements < elements else None)
+        # Kernels that multiply nothing take FP8 as any other type of a byte.
+        held = Dtype.INT8 if self.dtype is Dtype.FP8 else self.dtype
+        return _access(elements, held, run or self.run, self.elements if self.elements < elements else None)
 
 
 @cache

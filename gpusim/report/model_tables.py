@@ -155,7 +155,7 @@ def _title(result: ModelResult, how: str) -> str:
     return f"{result.graph.name}, {what}{how}: {sizes}{micro}"
 
 
-_NAMED = ("batch", "beam", "seq_len", "source_len", "target_len", "translated", "image_size")
+_NAMED = ("batch", "beam", "seq_len", "source_len", "target_len", "translated", "generated", "chunk", "image_size")
 """Sizes that a title states."""
 
 

@@ -22,8 +22,10 @@ from gpusim.prediction.results import json_ready
 from gpusim.prediction.timing import Simulate
 from gpusim.sim.simulate import simulate
 from gpusim.step.group import GpuGroup
+from gpusim.step.interval import step_interval
 from gpusim.step.model import Footprint, ModelResult, model_footprint, predict_model
 from gpusim.step.options import StepOptions
+from gpusim.step.results import added
 from gpusim.system import System
 from gpusim.units import GIB
 
@@ -98,6 +100,32 @@ class Generation:
         """
         return per_hour * self.prompt.gpus / 3600 / self.tokens_per_s * 1e6
 
+    def whole(self, system: System) -> ModelResult:
+        """The prompt and all tokens as one step, such as one is compared or explained."""
+        later = self.count - 1
+        steps = [(1.0, self.prompt.step)]
+        if later:
+            steps += [(later * weight, one.step) for weight, one in zip(SIMPSON, self.tokens, strict=True)]
+        step = added(steps)
+        sizes = {**self.prompt.graph.sizes, "generated": self.count}
+        graph = replace(self.prompt.graph, sizes=sizes)
+        low_us, high_us = step_interval(system, step, self.prompt.options.framework)
+        graphs_us = [one.as_graph_us for one in (self.prompt, *self.tokens)]
+        return replace(
+            self.prompt,
+            graph=graph,
+            step=step,
+            step_us_p10=low_us,
+            step_us_p90=high_us,
+            memory_gib=self.memory_gib,
+            fits=self.fits,
+            as_graph_us=sum(
+                times * (graph_us or one.step_us) for (times, one), graph_us in zip(steps, graphs_us, strict=False)
+            )
+            if any(graphs_us)
+            else None,
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """A JSON-ready object: the middle token's step, and what the generation takes."""
         mean_of_ends = [
@@ -137,15 +165,20 @@ def predict_generation(
     options: StepOptions = StepOptions(),
     simulate: Simulate = simulate,
     group: GpuGroup | None = None,
+    *,
+    limits_of_each: bool = False,
 ) -> Generation:
     """Predict a prompt of ``seq_len`` tokens and so many generated ones.
+
+    Args:
+        limits_of_each: whether to find what would help the first and the last token, too, as a sum of all needs.
 
     Raises:
         DecodingError: the model does not write one token after the other.
         UnsupportedError: the GPU has no path for an operator.
     """
     waiting = replace(options, synchronised=True)  # the next token is chosen on the host
-    alone = replace(waiting, limits=False)
+    alone = replace(waiting, limits=waiting.limits and limits_of_each)
     graph = model.graph(sizes)
     first, last = _kept(graph, count)
     prompt = predict_model(system, graph, policy, waiting, simulate, group=group)
@@ -155,8 +188,7 @@ def predict_generation(
         predict_model(system, token, policy, how, simulate, group=group)
         for token, how in zip(tokens, (alone, waiting, alone), strict=True)
     ]
-    ranks = group.gpus if group and group.parallel == "tensor" else 1
-    kept_bytes = cache_bytes(tokens[-1], policy, system.gpu) / ranks
+    kept_bytes = cache_bytes(group.part(tokens[-1]) if group else tokens[-1], policy, system.gpu)
     largest = largest_batch(system, model, sizes, count, policy, group) if isinstance(model, Model) else None
     return Generation(prompt, (steps[0], steps[1], steps[2]), count, kept_bytes / GIB, largest)
 

@@ -221,6 +221,7 @@ def predict_model(
     if processes > 1:
         system = replace(system, host=system.host.of_several())
     host_us = options.host_us + system.host.pass_us(options.framework, waiting, loaded, processes)
+    host_us += system.host.serving_step_us if options.serving_overhead else 0.0
     options = replace(options, host_us=host_us, torch=torch_release(policy))
     saves_bytes, as_graph_us = 0.0, None
     if group and group.parallel == "pipeline":

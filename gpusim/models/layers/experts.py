@@ -72,6 +72,9 @@ class Experts(Layer):
     def call(self, tape: Tape, x: Value, **weights: Value) -> Value:
         if tape.arithmetic.policy.mode == "train":
             raise PolicyError(f"{tape.layer}: training of experts is not modelled; give --mode inference")
+        if tape.arithmetic.policy.precision in ("int8", "fp8"):
+            narrow = tape.arithmetic.policy.precision
+            raise PolicyError(f"{tape.layer}: grouped products have no kernels in {narrow} here; choose bf16")
         tokens, features, held = x.elements // x.shape[-1], x.shape[-1], x.dtype
         rows, busy = tokens * self.top_k, self.busy(tokens)
         chances, order = self._route(tape, x, weights["router"], tokens)

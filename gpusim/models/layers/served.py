@@ -6,13 +6,14 @@ Which kernels those are is read in vLLM 0.6 (csrc: ``pos_encoding_kernels.cu``, 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from gpusim.models.layers.layer import Layer
 from gpusim.models.shape import Shape, elements
 from gpusim.models.tape import Tape
 from gpusim.models.value import INDEX, Value
 from gpusim.numbers.formats import Dtype
+from gpusim.workloads.attention import Attention as AttentionOperator
 from gpusim.workloads.memory_bound import Access, Pointwise, RowReduction
 
 ROTATED = ("mul", "add_scaled")
@@ -105,6 +106,52 @@ class Chain(ServedLayer):
         return result
 
 
+class MixedAttention(ServedLayer):
+    """Attention of a token of each of some sequences, and of the last part of one more prompt: two launches.
+
+    Rows are those of the sequences, then those of the part.
+    """
+
+    heads: int
+    key_heads: int | None
+    window: int | None
+    sequences: int
+    kept: int
+    """Tokens before the new one of each sequence, and tokens of the prompt."""
+    chunk: int
+    """Tokens of its last part."""
+    causal: ClassVar[bool] = True
+
+    def result(self, *shapes: Shape) -> Shape:
+        return shapes[0]
+
+    def multiply_adds(self, *shapes: Shape) -> int:
+        features, keys = shapes[0][-1], self._keys
+        return 2 * features * (self.sequences * keys(1) + self.chunk * keys(self.chunk))
+
+    def _keys(self, new: int) -> int:
+        """Keys of a sequence of which so many queries are new."""
+        before = self.kept if new == 1 else self.kept - new
+        return new + (before if self.window is None else min(before, self.window))
+
+    def call(self, tape: Tape, queries: Value, keys: Value, values: Value) -> Value:
+        held_in, cached_in = queries.dtype, tape.arithmetic.cached_in
+        queries = tape.cast(queries, cached_in)
+        result = tape.new(queries.shape, held_in)
+        each = queries.shape[-1] // self.heads
+        for name, batch, new in (("chunk", 1, self.chunk), ("tokens", self.sequences, 1)):
+            kept = self._keys(new)
+            reads = [tape.view(queries, (batch, new, queries.shape[-1]))]
+            for part, of in (("keys", keys), ("values", values)):
+                shape = (batch, kept, of.shape[-1])
+                reads.append(tape.new(shape, cached_in, name=f"{tape.layer}.{part}.{name}"))
+            operator = AttentionOperator(
+                batch, self.heads, new, kept, each, cached_in, key_heads=self.key_heads, causal=True
+            )
+            tape.launch("attention", operator, reads, [tape.view(result, reads[0].shape)])
+        return result
+
+
 class CacheWrite(ServedLayer):
     """Keys and values of new tokens stored where the cache keeps them (``reshape_and_cache``)."""
 
@@ -122,7 +169,7 @@ class CacheWrite(ServedLayer):
         written = [tape.new(one.shape, kept_in, name=f"{tape.layer}.cache", stays=self.stays) for one in values]
         run = min(one.shape[-1] for one in values)
         touched = (*(one.touched() for one in values), slots.touched())
-        stored = tuple(Access(one.elements, kept_in, run) for one in written)
+        stored = tuple(one.touched(run=run) for one in written)
         functions = ("copy",) if kept_in is values[0].dtype else ("scale",)
         operator = Pointwise(functions, sum(one.elements for one in values), touched, stored)
         tape.launch("copy", operator, [*values, slots], written)
@@ -132,9 +179,12 @@ class CacheWrite(ServedLayer):
 class LastRows(ServedLayer):
     """The last token of each sequence, whose scores alone are wanted."""
 
+    sequences: int
+    """How many there are."""
+
     def result(self, *shapes: Shape) -> Shape:
         (shape,) = shapes
-        return (shape[0], 1, *shape[2:])
+        return (self.sequences, 1, *shape[2:])
 
     def call(self, tape: Tape, value: Value) -> Value:
         result = tape.new(self.result_of(value), value.dtype)

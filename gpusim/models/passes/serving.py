@@ -22,6 +22,7 @@ from gpusim.models.layers.served import (
     CacheWrite,
     Chain,
     LastRows,
+    MixedAttention,
     ResidualSum,
     RmsNormKernel,
     Rotary,
@@ -31,7 +32,7 @@ from gpusim.models.layers.views import KvCache, Slice
 from gpusim.models.shape import Shape
 from gpusim.workloads.functions import FUNCTIONS
 
-ATTENTIONS = (Attention, LatentAttention)
+ATTENTIONS = (Attention, LatentAttention, MixedAttention)
 ALIGNED = 8
 """Elements of 16 bits that a thread loads at once."""
 
@@ -76,10 +77,12 @@ def _sampling(nodes: Sequence[Node]) -> Iterator[Node]:
     scores = next((node for node in reversed(nodes) if isinstance(node.layer, Linear)), None)
     behind = nodes[nodes.index(scores) + 1 :] if scores else ()
     wanted = decodes and all(isinstance(node.layer, Activation) for node in behind)
+    mixed = next((node.layer for node in nodes if isinstance(node.layer, MixedAttention)), None)
     lengths: dict[str, Shape] = {}
     for node in nodes:
-        if wanted and node is scores and node.shapes[0][1] > 1:
-            last = _made(f"{node.name}.last", LastRows(), node.inputs, node.shapes)
+        if wanted and node is scores and (mixed or node.shapes[0][1] > 1):
+            sequences = mixed.sequences + 1 if mixed else node.shapes[0][0]
+            last = _made(f"{node.name}.last", LastRows(sequences=sequences), node.inputs, node.shapes)
             yield last
             shown = replace(node, inputs=(last.name,), shapes=(last.result,), result=node.layer.result(last.result))
         elif wanted and node in behind:
@@ -138,7 +141,7 @@ def _rotated(nodes: Sequence[Node]) -> Iterator[Node]:
     for node in nodes:
         if isinstance(node.layer, Rope):
             pairs.setdefault(_block(node.name), []).append(node)
-        if isinstance(node.layer, Attention):
+        if isinstance(node.layer, Attention | MixedAttention):
             head_dims[_block(node.name)] = node.shapes[0][-1] // node.layer.heads
     first = {group[0].name: group for group in pairs.values()}
     later = {node.name for group in pairs.values() for node in group[1:]}
