@@ -9,7 +9,7 @@ a part of every expert; what the parts come to is summed. A token is chosen from
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpusim.errors import InputError
@@ -21,7 +21,7 @@ from gpusim.models.layers.gathers import Embedding
 from gpusim.models.layers.latent_attention import LatentAttention
 from gpusim.models.layers.products import Linear
 from gpusim.models.layers.rows import CrossEntropy, RmsNorm
-from gpusim.models.layers.served import MixedAttention
+from gpusim.models.layers.served import Gathered, MixedAttention
 from gpusim.models.layers.views import KvCache, Slice
 from gpusim.models.shape import Shape, elements
 from gpusim.models.task import Task
@@ -31,8 +31,8 @@ from gpusim.workloads.collective import Collective
 LOSS_SUMS = 3
 """Numbers of each row that GPUs with parts of a vocabulary exchange for the loss: maximum, sum, that of the label."""
 LOSS_BYTES = 4
-SAMPLE = "sample"
-"""The layer that chooses a token from the scores of the whole vocabulary."""
+_BEHIND_SCORES = 4
+"""Layers from the scores on, of a model that ends with them: a cap may follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,6 @@ class Split:
     """Layers whose results are sums over all GPUs, with the elements that are exchanged in the forward pass."""
     forks: tuple[frozenset[str], ...]
     """Layers of one input, the gradients of which are summed over all GPUs."""
-    scores: frozenset[str]
-    """Layers that give the scores of a part of the vocabulary."""
 
 
 def tensor_parallel(graph: Graph, ranks: int) -> Split:
@@ -73,8 +71,8 @@ def tensor_parallel(graph: Graph, ranks: int) -> Split:
         for node in nodes
         if node.name in shared or _joins(node, split) or isinstance(node.layer, Experts)
     }
-    scores = frozenset(name for name in first if not _is_repeated(name))
-    return Split(replace(graph, nodes=tuple(nodes)), ranks, joins, _forks(graph, first), scores)
+    whole = tuple(_with_gathered(nodes, first, ranks))
+    return Split(replace(graph, nodes=whole), ranks, joins, _forks(graph, first))
 
 
 def with_collectives(split: Split, tasks: Sequence[Task]) -> tuple[Task, ...]:
@@ -84,11 +82,6 @@ def with_collectives(split: Split, tasks: Sequence[Task]) -> tuple[Task, ...]:
     after: dict[int, Collective] = {}
     last = {(task.phase, task.name): place for place, task in enumerate(tasks)}
     element_bytes: dict[str, float] = {}
-    if any(task.name == SAMPLE for task in tasks):
-        for name in split.scores:
-            scored = last["forward", name]
-            gathered = split.ranks * tasks[scored].writes[0].size_bytes
-            after[scored] = Collective("all_gather", gathered, split.ranks)
     for name, count in split.joins.items():
         place = last.get(("forward", name))
         if place is None:
@@ -110,6 +103,19 @@ def with_collectives(split: Split, tasks: Sequence[Task]) -> tuple[Task, ...]:
         if place in after:
             result.append(Task(task.name, task.phase, after[place], task.writes[:1], task.writes[:1], "all_reduce"))
     return tuple(result)
+
+
+def _with_gathered(nodes: Sequence[Node], first: set[str], ranks: int) -> Iterator[Node]:
+    """Layers, and of inference what joins the scores of the parts of a vocabulary, where a model ends with them."""
+    inferred = [node for node in nodes if node.only in (None, "inference")]
+    last, ends = inferred[-1], {node.name for node in inferred[-_BEHIND_SCORES:]}
+    scored = any(not _is_repeated(name) and name in ends for name in first)
+    for node in nodes:
+        yield node
+        if scored and node is last:
+            layer, shapes = Gathered(ranks=ranks), (node.result,)
+            name = f"{node.name}.gathered"
+            yield Node(name, layer, (node.name,), shapes, layer.result(*shapes), {}, only="inference")
 
 
 def _split_by_results(graph: Graph) -> set[str]:

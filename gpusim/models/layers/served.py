@@ -11,9 +11,11 @@ from typing import ClassVar, Literal
 from gpusim.models.layers.layer import Layer
 from gpusim.models.shape import Shape, elements
 from gpusim.models.tape import Tape
+from gpusim.models.task import Task
 from gpusim.models.value import INDEX, Value
 from gpusim.numbers.formats import Dtype
 from gpusim.workloads.attention import Attention as AttentionOperator
+from gpusim.workloads.collective import Collective
 from gpusim.workloads.memory_bound import Access, Pointwise, RowReduction
 
 ROTATED = ("mul", "add_scaled")
@@ -194,6 +196,23 @@ class LastRows(ServedLayer):
         # It reads few of the rows, which are what L2 has to hold.
         rows = tape.new(result.shape, value.dtype, name=f"{tape.layer}.rows")
         tape.launch("index_select", operator, [places, rows], [result])
+        return result
+
+
+class Gathered(ServedLayer):
+    """Scores of the whole vocabulary, of which each GPU computed a part. Engines alone gather them."""
+
+    ranks: int
+
+    def result(self, *shapes: Shape) -> Shape:
+        (shape,) = shapes
+        return *shape[:-1], self.ranks * shape[-1]
+
+    def call(self, tape: Tape, value: Value) -> Value:
+        result = tape.new(self.result_of(value), value.dtype)
+        if tape.arithmetic.policy.fusion == "serving":
+            gathered = Collective("all_gather", result.size_bytes, self.ranks)
+            tape.tasks.append(Task(tape.layer, tape.phase, gathered, (value.tensor,), (result.tensor,), "all_gather"))
         return result
 
 

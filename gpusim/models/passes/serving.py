@@ -21,6 +21,7 @@ from gpusim.models.layers.rows import RmsNorm
 from gpusim.models.layers.served import (
     CacheWrite,
     Chain,
+    Gathered,
     LastRows,
     MixedAttention,
     ResidualSum,
@@ -76,7 +77,7 @@ def _sampling(nodes: Sequence[Node]) -> Iterator[Node]:
     decodes = any(isinstance(node.layer, ATTENTIONS) and node.layer.causal for node in nodes)
     scores = next((node for node in reversed(nodes) if isinstance(node.layer, Linear)), None)
     behind = nodes[nodes.index(scores) + 1 :] if scores else ()
-    wanted = decodes and all(isinstance(node.layer, Activation) for node in behind)
+    wanted = decodes and all(isinstance(node.layer, Activation | Gathered) for node in behind)
     mixed = next((node.layer for node in nodes if isinstance(node.layer, MixedAttention)), None)
     lengths: dict[str, Shape] = {}
     for node in nodes:
