@@ -50,8 +50,8 @@ def gemm(
     C[m, n] = A[m, k] B[k, n], row-major unless --order says column: the time, what limits it, and the stall reasons of
     the warps.
 
-    SIZES are numbers and start:end:step ranges, separated by commas, such as 1,16,4096 or 256:4096:256. Several sizes
-    or GPUs give a comparison table, and in JSON a list. So do several values of --set, such as --set
+    SIZES are numbers and start:end:step ranges, separated by commas, such as 1,16,4096, 256:4096:256 or 1:4096:*2.
+    Several sizes or GPUs give a comparison table, and in JSON a list. So do several values of --set, such as --set
     l2.capacity_mib=40,60; 1.5x is a multiple of the value as shipped.
 
     Exit status 1: a GEMM does not fit into device memory, or its prediction contradicts a bound.

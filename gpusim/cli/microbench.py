@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpusim.cli.console import emit_result, refuse, refusing_file_errors, report_written
-from gpusim.cli.options import ArchPathOption, FormatOption, HtmlOption, complete_arch
+from gpusim.cli.options import PLOTTED, ArchPathOption, FormatOption, HtmlOption, complete_arch
 from gpusim.progress import progress_bar
 
 if TYPE_CHECKING:
     from gpusim.report.text_table import TextTable
     from gpusim.studies.microbench.suite import SimulatedPoint
-
-PLOTTED = (".png", ".svg", ".pdf")
 
 HELP = """Simulate microbenchmarks, each as a program on the GPU.
 

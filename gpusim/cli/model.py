@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +27,7 @@ from gpusim.cli.model_options import (
     refuse_contradictions,
 )
 from gpusim.cli.options import (
+    PLOTTED,
     AllowOomOption,
     ArchPathOption,
     ArchsOption,
@@ -41,10 +42,12 @@ from gpusim.cli.options import (
 from gpusim.progress import progress_bar
 
 if TYPE_CHECKING:
+    from gpusim.execution.cases import Case
     from gpusim.execution.models import ModelWorkload
+    from gpusim.execution.service import Service
     from gpusim.report.text_table import TextTable
-    from gpusim.step.decoding import Generation
     from gpusim.step.model import Footprint, ModelResult
+    from gpusim.step.serving import ServingPoint
 
 
 def model(
@@ -58,6 +61,18 @@ def model(
     precision: PrecisionsOption = None,
     timeline: Annotated[
         Path | None, typer.Option("--timeline", help="Write a timeline of the step, for ui.perfetto.dev.")
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            "--plot", help="Draw latency and throughput of generated tokens to a PNG, SVG or PDF.", metavar="FILE"
+        ),
+    ] = None,
+    prices: Annotated[
+        Path | None,
+        typer.Option(
+            "--prices", help="Prices of GPUs by the hour, CSV or YAML: dollars a million tokens.", metavar="FILE"
+        ),
     ] = None,
     overrides: SetOption = None,
     allow_oom: AllowOomOption = False,
@@ -79,24 +94,22 @@ def model(
     """
     from gpusim.api import load_system
     from gpusim.execution.cases import Case
-    from gpusim.execution.models import GenerationWorkload
     from gpusim.execution.sweep import predict_all
-    from gpusim.report.model_tables import generation_tables, model_tables
+    from gpusim.report.model_tables import model_tables
 
     refuse_contradictions(work, sharing)
     replaced = overrides_of(overrides)
-    steps = [model_workload(name, one, work, how, sharing) for one in precision or ("",)]
+    steps = [
+        replace(step, sizes={**step.sizes, **({} if batch is None else {"batch": batch})})
+        for step in (model_workload(name, one, work, how, sharing) for one in precision or ("",))
+        for batch in work.batches
+    ]
     translated = steps[0].translates
     generates = work.generate and not translated
-    if work.generate and translated:
-        steps = [replace(step, sizes={**step.sizes, "translated": work.generate}) for step in steps]
-    if timeline is not None and (generates or translated):
-        refuse("--timeline: shows one step, and a text takes many")
-    if timeline is not None and len(steps) * len(arch) > 1:
-        refuse("--timeline: shows one step; name one GPU and one precision")
-    if timeline is not None and not timeline.parent.is_dir():
-        refuse(f"--timeline {timeline}: no folder {timeline.parent}")
+    _check_timeline(timeline, steps=0 if generates or translated else len(steps) * len(arch))
     folders = tuple(arch_path or ())
+    outputs = GenerationOutputs(plot, prices, html, folders, replaced)
+    outputs.refuse_misplaced(generates=bool(generates))
     systems = [(gpu, load_system(gpu, overrides=replaced, arch_path=folders)) for gpu in arch]
     cases = [
         Case(system, replace(step, node=step.node or gpu, arch_path=folders))
@@ -105,15 +118,7 @@ def model(
     ]
     service = service_of(jobs, no_cache=no_cache)
     if generates:
-        texts = [Case(case.system, GenerationWorkload(case.workload, work.generate)) for case in cases]
-        _report_footprints([(one.workload.prompt, one.workload.footprint(one.system)) for one in texts])
-        with progress_bar("model") as progress:
-            generations = [one.or_raise() for one in predict_all(texts, service, progress)]
-        _emit(output, generations, lambda: generation_tables(generations))
-        if html is not None:
-            shown = [pair for one in generations for pair in (("prompt", one.prompt), ("a token", one.tokens[1]))]
-            _write_page(shown, folders, replaced, html)
-        _refuse_out_of_memory([one.tokens[-1] for one in generations], allowed=allow_oom)
+        _generate(cases, work.generate, service, output, outputs, allow_oom=allow_oom)
         return
     _report_footprints([(case.workload, case.workload.footprint(case.system)) for case in cases])
     with progress_bar("model") as progress:
@@ -126,8 +131,91 @@ def model(
     _refuse_out_of_memory(results, allowed=allow_oom)
 
 
+def _check_timeline(path: Path | None, *, steps: int) -> None:
+    """Refuse a timeline of another number of steps than one.
+
+    Args:
+        steps: that are predicted; 0 for a text.
+    """
+    if path is None:
+        return
+    if steps != 1:
+        refuse(f"--timeline: shows one step{'; name one GPU and precision' if steps else ', and a text takes many'}")
+    if not path.parent.is_dir():
+        refuse(f"--timeline {path}: no folder {path.parent}")
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationOutputs:
+    """What is written of generated tokens, and what that needs."""
+
+    plot: Path | None
+    prices: Path | None
+    html: Path | None
+    folders: tuple[Path, ...]
+    replaced: Mapping[str, Any]
+
+    def refuse_misplaced(self, *, generates: bool) -> None:
+        """Refuse a plot or prices of what is no text, and a plot of another kind."""
+        if not generates and (self.plot or self.prices):
+            refuse("--plot, --prices: of generated tokens; give --generate")
+        if self.plot is not None and self.plot.suffix.lower() not in PLOTTED:
+            refuse(f"--plot {self.plot}: expected a name that ends in {', '.join(PLOTTED)}")
+
+    def hourly(self) -> Mapping[str, float]:
+        """Prices by the hour that the file states."""
+        from gpusim.studies.prices import read_prices
+
+        if self.prices is None:
+            return {}
+        found = read_prices(self.prices, self.folders)
+        if found.kind != "per_hour":
+            refuse(f"--prices {self.prices}: has prices to buy; dollars a million tokens need prices per_hour")
+        return found.of_board
+
+
+def _generate(
+    cases: Sequence[Case[Any]],
+    count: int,
+    service: Service,
+    output: str,
+    outputs: GenerationOutputs,
+    *,
+    allow_oom: bool,
+) -> None:
+    """Predict prompts and so many tokens after each, and print them."""
+    from gpusim.execution.cases import Case
+    from gpusim.execution.models import GenerationWorkload
+    from gpusim.execution.sweep import predict_all
+    from gpusim.report.serving_tables import generation_tables
+    from gpusim.step.serving import serving_points
+
+    per_hour = outputs.hourly()
+    texts = [Case(case.system, GenerationWorkload(case.workload, count)) for case in cases]
+    _report_footprints([(one.workload.prompt, one.workload.footprint(one.system)) for one in texts])
+    with progress_bar("model") as progress:
+        generations = [one.or_raise() for one in predict_all(texts, service, progress)]
+    served = serving_points(generations, per_hour)
+    _emit(output, served, lambda: generation_tables(served))
+    if outputs.plot is not None:
+        _draw(served, outputs.plot)
+    if outputs.html is not None:
+        shown = [pair for one in generations for pair in (("prompt", one.prompt), ("a token", one.tokens[1]))]
+        _write_page(shown, outputs.folders, outputs.replaced, outputs.html)
+    archs = [one.prompt.step.arch for one in generations]
+    refuse_out_of_memory([one.fits for one in generations], "generation", archs, allowed=allow_oom)
+
+
+def _draw(served: Sequence[ServingPoint], path: Path) -> None:
+    from gpusim.figures.serving_plot import draw_serving
+
+    with refusing_file_errors(path, "choose another file with --plot"):
+        draw_serving(served, path)
+    report_written(path)
+
+
 def _emit(
-    output: str, results: Sequence[ModelResult] | Sequence[Generation], tables: Callable[[], Sequence[TextTable]]
+    output: str, results: Sequence[ModelResult] | Sequence[ServingPoint], tables: Callable[[], Sequence[TextTable]]
 ) -> None:
     """Print steps; CSV has no lists of operators."""
     objects = [one.as_dict() for one in results]

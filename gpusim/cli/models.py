@@ -1,15 +1,16 @@
-"""Models: list, show."""
+"""Models: list, show, new."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from gpusim.cli.console import emit_result, help_without_command
+from gpusim.cli.console import emit_result, help_without_command, refusing_file_errors, report_written
 from gpusim.cli.options import FormatOption, pairs_of, size_of
 
-app = typer.Typer(help="List and show models.", callback=help_without_command, invoke_without_command=True)
+app = typer.Typer(help="List, show and make models.", callback=help_without_command, invoke_without_command=True)
 
 
 @app.command("list")
@@ -48,3 +49,30 @@ def models_show(
         return
     graph = model.graph(chosen)
     emit_result(output, graph_tables.model_object(model, graph), lambda: graph_tables.model_tables(model, graph))
+
+
+@app.command("new")
+def models_new(
+    config: Annotated[
+        Path, typer.Option("--from", help="config.json of a model of Hugging Face's transformers.", metavar="CONFIG")
+    ],
+    output: Annotated[Path, typer.Option("-o", help="Model file to write.", metavar="FILE")],
+    title: Annotated[str, typer.Option(help="What tables call it. Default: the name in the configuration.")] = "",
+    source: Annotated[
+        str, typer.Option(help="Where the configuration is from, such as its address. Default: its file.")
+    ] = "",
+) -> None:
+    """Make a model file of a configuration: sizes and layers, without weights.
+
+    Llama 2 and 3, Mistral, Mixtral, Qwen2, 2.5 and 3 with and without experts, Gemma 1 to 3, Phi 1 to 4, DeepSeek V2
+    and V3, GPT-2, BERT and RoBERTa. transformers need not be installed.
+    """
+    from gpusim.models.configs.making import model_text
+    from gpusim.models.loading import load_model
+
+    with refusing_file_errors(config, "name the config.json of a model with --from"):
+        text = model_text(config, title, source)
+    with refusing_file_errors(output, "choose another file with -o"):
+        _ = output.write_text(text, encoding="utf-8")
+    graph = load_model(str(output)).graph()
+    report_written(output, f"{graph.parameters:,} parameters")

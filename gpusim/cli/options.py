@@ -143,6 +143,10 @@ def print_schema(kind: FileKind) -> None:
     emit_json(schema_of(kind))
 
 
+PLOTTED = (".png", ".svg", ".pdf")
+"""Endings of files that plots are drawn to."""
+
+
 class OneArchCommand(TyperCommand):
     """A command for one GPU: a second ``--arch`` is refused, where other options keep the last value."""
 

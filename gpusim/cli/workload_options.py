@@ -101,8 +101,8 @@ def workload_of(
         refuse(f"{text}: neither OP:SIZES:TYPE nor a model: unknown operator{did_you_mean(name, OPS)}")
     if operators := changed_options(simulation):
         refuse(f"{_flags(operators)}: of an operator, but {text} is a model; leave it out")
-    if work.generate:
-        refuse("--generate: one step is explained or compared; use 'gpusim model' for tokens")
+    if len(work.batches) > 1:
+        refuse(f"--batch {work.batch}: several are of 'gpusim model'; name one")
     refuse_contradictions(work, sharing)
     workload = model_workload(text, precision, work, how, sharing)
     open_model(workload.model).check_sizes(workload.sizes)  # or each GPU would be said not to run it

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, cast
 
 from gpusim.errors import InputError
 from gpusim.gc_pause import gc_paused
+from gpusim.models.aten.file import CapturedModel
+from gpusim.models.aten.program import Program
 from gpusim.models.containers import known_container, version_in
+from gpusim.models.decoding import mixed_graph
+from gpusim.models.definition import ModelFile
+from gpusim.models.graph import Graph
 from gpusim.models.loading import Model, open_model
-from gpusim.models.policy import AttentionKind, Fusion, Layout, Mode, Policy, Precision, default_layout
+from gpusim.models.policy import (
+    AttentionKind,
+    CacheType,
+    Fusion,
+    Layout,
+    Mode,
+    Policy,
+    PolicyError,
+    Precision,
+    default_layout,
+)
 from gpusim.prediction.timing import Simulate
 from gpusim.sim.simulate import simulate
 from gpusim.specs.nodes import load_node
@@ -38,6 +53,10 @@ class ModelWorkload:
     """``batch`` and others that the model has; the rest as its file states them."""
     without: tuple[str, ...] = ()
     """Phases that are not run."""
+    generated: int = 0
+    """Tokens that each sequence gets after its prompt, all as one step; 0: the step of the prompt."""
+    chunk: int = 0
+    """Tokens of one more prompt that a token's step computes beside its sequences; 0: none."""
     gpus: int = 1
     parallel: Parallel = "data"
     node: str = ""
@@ -66,7 +85,11 @@ class ModelWorkload:
         if isinstance(model, Model) and model.content.decoding:
             self.refuse_several_gpus()
             return predict_translation(system, model, self.sizes, self.policy, self.options, simulate)
-        group, graph = self._group(system), model.graph(self.sizes)
+        group = self.group(system)
+        if self.generated:
+            asked = (system, model, self.sizes, self.generated, self.policy, self.options, simulate, group)
+            return predict_generation(*asked, limits_of_each=True).whole(system)
+        graph = self._graph(model)
         return predict_model(system, graph, self.policy, self.options, simulate, self.without, group)
 
     @gc_paused()
@@ -80,8 +103,14 @@ class ModelWorkload:
         if isinstance(model, Model) and model.content.decoding:
             self.refuse_several_gpus()
             return translation_footprint(system, model, self.sizes, self.policy)
-        group = self._group(system)
-        return model_footprint(system, model.graph(self.sizes), self.policy, self.options, group)
+        group = self.group(system)
+        if self.generated:
+            return generation_footprint(system, model, self.sizes, self.generated, self.policy, group)
+        return model_footprint(system, self._graph(model), self.policy, self.options, group)
+
+    def _graph(self, model: Model | CapturedModel) -> Graph | Program:
+        """What one step computes."""
+        return mixed_graph(model, self.sizes, self.chunk) if self.chunk else model.graph(self.sizes)
 
     def refuse_several_gpus(self) -> None:
         """Refuse to generate text on several GPUs.
@@ -90,9 +119,9 @@ class ModelWorkload:
             InputError: there are several.
         """
         if self.gpus > 1:
-            raise InputError("gpus: text is generated on one GPU here")
+            raise InputError("gpus: translations are generated on one GPU here")
 
-    def _group(self, system: System) -> GpuGroup | None:
+    def group(self, system: System) -> GpuGroup | None:
         """The GPUs that share the work; None for one alone."""
         if self.gpus == 1:
             return None
@@ -102,7 +131,9 @@ class ModelWorkload:
     def __str__(self) -> str:
         sizes = ", ".join(f"{name} {size}" for name, size in self.sizes.items()) or "sizes of its file"
         where = f", {self.parallel} parallel with {self.gpus} GPUs," if self.gpus > 1 else ""
-        return f"{self.model}, {self.policy.mode} in {self.policy.precision}, {sizes}{where}"
+        chunk = f", a chunk of {self.chunk}" if self.chunk else ""
+        tokens = f", {self.generated} tokens" if self.generated else ""
+        return f"{self.model}, {self.policy.mode} in {self.policy.precision}, {sizes}{chunk}{tokens}{where}"
 
 
 def model_step(
@@ -112,10 +143,12 @@ def model_step(
     precision: str = "",
     sizes: Mapping[str, int] | None = None,
     layout: Layout | None = None,
-    fusion: Fusion = "none",
+    fusion: Fusion | None = None,
+    cache_type: CacheType = "",
     attention: AttentionKind | None = None,
     checkpointing: bool = False,
     graphs: bool = False,
+    serving_overhead: bool = False,
     accumulation: int = 1,
     framework: str = "pytorch",
     version: str | None = None,
@@ -125,6 +158,8 @@ def model_step(
 
     Args:
         precision: That of the model's file if empty.
+        fusion: Of inference that of the model's file, else none, if None.
+        cache_type: Type of cached keys and values; that in which they are computed if empty.
         layout: Of images; the one that the precision is used with if None.
         version: That of the container if None, else the newest known.
 
@@ -132,7 +167,12 @@ def model_step(
         SpecError: no such model, or an invalid file.
         PolicyError: choices that contradict each other.
     """
-    precision = precision or open_model(model).content.precision
+    if serving_overhead and mode == "train":
+        raise PolicyError("serving-overhead: is of inference; give --mode inference")
+    content = open_model(model).content
+    precision = precision or content.precision
+    if fusion is None:
+        fusion = content.fusion if mode == "inference" and isinstance(content, ModelFile) else "none"
     known = known_container(container)
     version = version or version_in(known)
     policy = Policy(
@@ -142,6 +182,7 @@ def model_step(
         version=version,
         layout=layout or default_layout(precision),
         fusion=fusion,
+        cache_type=cache_type,
         attention=attention,
         checkpointing=checkpointing,
         accumulates=accumulation > 1,
@@ -149,6 +190,7 @@ def model_step(
     options = StepOptions(
         accumulation=accumulation,
         graphs=graphs,
+        serving_overhead=serving_overhead,
         synchronised=mode == "inference",
         framework=known or f"{framework}-{version}",
     )
@@ -193,7 +235,7 @@ class FootprintWorkload:
 
 @dataclass(frozen=True, slots=True)
 class GenerationWorkload:
-    """A prompt of a model, and tokens of each sequence after it, on one GPU."""
+    """A prompt of a model, and tokens of each sequence after it."""
 
     prompt: ModelWorkload
     tokens: int
@@ -201,13 +243,14 @@ class GenerationWorkload:
     repeats_launches: ClassVar[bool] = True
     is_quick: ClassVar[bool] = False
     flops: ClassVar[float] = 0.0
-    reference_s: ClassVar[float] = REFERENCE_S
+    reference_s: ClassVar[float] = 4 * REFERENCE_S
+    """Of the prompt and three tokens."""
 
     @gc_paused()
     def predict(self, system: System, simulate: Simulate = simulate, *_of_operators: object) -> Generation:
-        self.prompt.refuse_several_gpus()
         model, of = open_model(self.prompt.model), self.prompt
-        return predict_generation(system, model, of.sizes, self.tokens, of.policy, of.options, simulate)
+        group = of.group(system)
+        return predict_generation(system, model, of.sizes, self.tokens, of.policy, of.options, simulate, group)
 
     @gc_paused()
     def footprint(self, system: System) -> Footprint:
@@ -216,9 +259,8 @@ class GenerationWorkload:
         Raises:
             InputError: what cannot be predicted.
         """
-        self.prompt.refuse_several_gpus()
         model, of = open_model(self.prompt.model), self.prompt
-        return generation_footprint(system, model, of.sizes, self.tokens, of.policy)
+        return generation_footprint(system, model, of.sizes, self.tokens, of.policy, of.group(system))
 
     def __str__(self) -> str:
-        return f"{self.prompt}, {self.tokens} tokens"
+        return str(replace(self.prompt, generated=self.tokens))

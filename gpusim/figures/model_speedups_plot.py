@@ -24,6 +24,7 @@ PRECISIONS: Mapping[Precision, str] = {
     "fp16": "FP16",
     "bf16": "BF16",
     "int8": "INT8",
+    "fp8": "FP8",
 }
 SHOWN = ("speedup", "speedup_p90", "measured_speedup", "claimed_speedup")
 BAR_IN = 0.3

@@ -68,6 +68,11 @@ class Host(Record):
         description="Host time of an item of inference, while the GPU waits, by framework and version [us].",
     )
 
+    serving_step_us: LongMicroseconds = Field(
+        default=0.0,
+        description="Host time of a step of a serving engine beside its launches, while the GPU waits [us].",
+    )
+
     framework_load_us: dict[str, LongMicroseconds] = Field(
         default={},
         description="Host time of an item of training that the loop itself loads, by framework and version [us].",

@@ -12,13 +12,16 @@ from gpusim.mathmode.resolve import FrameworkOperation, resolve
 from gpusim.models.policy import Policy, PolicyError
 from gpusim.numbers.formats import Dtype
 
-_HELD_IN = {"fp16": Dtype.FP16, "bf16": Dtype.BF16, "int8": Dtype.FP16}
+_HELD_IN = {"fp16": Dtype.FP16, "bf16": Dtype.BF16, "int8": Dtype.FP16, "fp8": Dtype.BF16}
 """Types of weights and activations by precision, where not FP32."""
 _AUTOCAST = {"amp-fp16": "fp16", "amp-bf16": "bf16"}
 _ALLOW_TF32 = ("torch.backends.cuda.matmul.allow_tf32", "torch.backends.cudnn.allow_tf32")
 _FIRST_WITH_TF32 = Version("1.7")
-_QUANTISED = frozenset({"linear", "conv2d"})
-"""Operations that multiply weights: what INT8 inference quantises."""
+_NARROW = {
+    "int8": (Dtype.INT8, frozenset({"linear", "conv2d"})),
+    "fp8": (Dtype.FP8, frozenset({"linear"})),
+}
+"""Types of 8 bits by precision, and the operations that multiply weights, which inference quantises."""
 _PRODUCTS = ("matmul", "conv", "rnn")
 """Kinds of operations that TF32 is for."""
 
@@ -37,6 +40,11 @@ class Arithmetic:
         return _HELD_IN.get(self.policy.precision, Dtype.FP32)
 
     @property
+    def cached_in(self) -> Dtype:
+        """Type of keys and values in a cache."""
+        return Dtype(self.policy.cache_type) if self.policy.cache_type else self.held_in
+
+    @property
     def result_of_int8(self) -> Dtype:
         """Type that INT8 products write: that of the model, or INT8 where an engine keeps it between layers."""
         return Dtype.INT8 if self.policy.fusion == "engine" else self.held_in
@@ -46,6 +54,11 @@ class Arithmetic:
         """Gradients are scaled so that small ones survive in FP16."""
         policy = self.policy
         return policy.scaled_loss and policy.mode == "train" and policy.precision in ("amp-fp16", "fp16")
+
+    @property
+    def quantises_scores(self) -> bool:
+        """Whether the product with the vocabulary is quantised, too: engines leave it in 16 bits beside FP8."""
+        return self.policy.precision != "fp8"
 
     def cast_to(self, operation: str) -> Dtype | None:
         """The type to which the framework casts the inputs of an operation; None: they stay as they are.
@@ -87,8 +100,9 @@ class Arithmetic:
         self, operation: str, held: Dtype | None = None, settings: Mapping[str, str] | None = None
     ) -> tuple[Dtype | None, Dtype]:
         policy = self.policy
-        if held is None and policy.precision == "int8" and operation in _QUANTISED:
-            return Dtype.INT8, Dtype.INT8
+        if held is None and policy.precision in _NARROW and operation in _NARROW[policy.precision][1]:
+            narrow = _NARROW[policy.precision][0]
+            return narrow, narrow
         held, settings = held or self.held_in, _settings(policy) if settings is None else settings
         called = FrameworkOperation(policy.framework, policy.version, operation, held.value, settings)
         mode = resolve(called, self.gpu)

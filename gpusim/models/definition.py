@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from gpusim.files.checked_document import Part
 from gpusim.models.lengths import Lengths
-from gpusim.models.policy import Clipping, Mode, Optimizer, Pass, Precision
+from gpusim.models.policy import Clipping, Fusion, Mode, Optimizer, Pass, Precision
 from gpusim.record import Title
 
 Size = int | str
@@ -80,6 +80,7 @@ class ModelFile(Part):
     precision: Precision = Field(
         default="fp32", description="that of a command without --precision; an experiment states its own"
     )
+    fusion: Fusion = Field(default="none", description="which kernels inference joins, where --fusion is not given")
     clipping: Clipping = Field(default="none", description="how gradients are bounded by the norm of all of them")
     counted_loss: bool = Field(
         default=False,

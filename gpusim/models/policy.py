@@ -14,15 +14,18 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 Pass = Literal["prompt", "token", "ending"]
 PASSES: tuple[Pass, ...] = get_args(Pass)
 """Passes of a decoder in inference: once a batch, once a token, and at each token that ends a sequence."""
-Precision = Literal["fp32", "tf32", "amp-fp16", "amp-bf16", "fp16", "bf16", "int8"]
+Precision = Literal["fp32", "tf32", "amp-fp16", "amp-bf16", "fp16", "bf16", "int8", "fp8"]
 """``amp-`` casts what autocast lists; ``fp16`` and ``bf16`` hold the model in that type, its master weights in FP32;
-``int8`` multiplies in INT8 what autocast would lower, and holds the rest in FP16."""
+``int8`` multiplies in INT8 what autocast would lower, and holds the rest in FP16; ``fp8`` multiplies
+linear layers within blocks in FP8, with scales by row, and holds the rest in BF16."""
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
-LOWERED: tuple[Precision, ...] = ("amp-fp16", "amp-bf16", "fp16", "bf16", "int8")
+LOWERED: tuple[Precision, ...] = ("amp-fp16", "amp-bf16", "fp16", "bf16", "int8", "fp8")
 """Precisions whose convolutions take images as NHWC, unless said otherwise: Tensor Cores multiply along channels."""
 Layout = Literal["nchw", "nhwc"]
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
-Fusion = Literal["none", "elementwise", "engine", "inductor"]
+Fusion = Literal["none", "elementwise", "engine", "inductor", "serving"]
+CacheType = Literal["", "fp8", "int8"]
+"""Type of the keys and values that a cache keeps; empty: that in which they are computed."""
 AttentionKind = Literal["eager", "fused"]
 ATTENTION_KINDS: tuple[AttentionKind, ...] = get_args(AttentionKind)
 Optimizer = Literal["sgd", "sgd_momentum", "adam", "bert_adam", "lamb"]
@@ -43,6 +46,9 @@ def default_layout(precision: str) -> Layout:
 
 _FUSES_ATTENTION = Version("2.0")
 """First PyTorch with scaled_dot_product_attention."""
+
+
+_WEIGHT_ONLY = ("w4a16", "w8a16")
 
 
 class PolicyError(InputError):
@@ -67,7 +73,8 @@ class Policy:
     fusion: Fusion = "none"
     """``elementwise``: chains of elementwise operators run as one kernel. ``engine``: of inference, besides, norms in
     weights and activations in epilogues, and INT8 between layers, as TensorRT builds them. ``inductor``: of a captured
-    model, the kernels that TorchInductor made of it."""
+    model, the kernels that TorchInductor made of it. ``serving``: of a language model in inference, the kernels of an
+    engine that serves it (vLLM), with a cache of keys and values and the choice of the next token."""
     attention: AttentionKind | None = None
     """``fused``: scaled_dot_product_attention, one kernel that keeps scores on the chip; ``eager``: products around a
     softmax. None: calls of that function as the framework's version runs them, and eager where a model spells its
@@ -78,6 +85,8 @@ class Policy:
     """Repeated blocks keep only their inputs, and run forward once more in the backward pass."""
     scaled_loss: bool = True
     """Training in FP16 scales the loss, and unscales gradients before the update."""
+    cache_type: CacheType = ""
+    """Type of cached keys and values, with ``serving``."""
     accumulates: bool = False
     """Gradients of weights are added to those of earlier micro-batches."""
 
@@ -87,12 +96,18 @@ class Policy:
         return self.attention == "fused" or (self.attention is None and Version(self.version) >= _FUSES_ATTENTION)
 
     def __post_init__(self) -> None:
+        if self.precision in _WEIGHT_ONLY:
+            raise PolicyError(
+                f"precision: {self.precision}: products of narrow weights have no kernels here; choose fp8"
+            )
         if self.precision not in PRECISIONS:
             raise PolicyError(f"precision: expected one of {', '.join(PRECISIONS)}, got '{self.precision}'")
-        if self.precision == "int8" and self.mode == "train":
-            raise PolicyError("precision: int8 is for inference; train in another precision")
-        if self.fusion == "engine" and self.mode == "train":
-            raise PolicyError("fusion: engine is for inference; train with none or elementwise")
+        if self.precision in ("int8", "fp8") and self.mode == "train":
+            raise PolicyError(f"precision: {self.precision} is for inference; train in another precision")
+        if self.fusion in ("engine", "serving") and self.mode == "train":
+            raise PolicyError(f"fusion: {self.fusion} is for inference; train with none or elementwise")
+        if self.cache_type and self.fusion != "serving":
+            raise PolicyError(f"kv-dtype: a cache in {self.cache_type} is of serving engines; give --fusion serving")
         if not _is_version(self.version):
             raise PolicyError(f"version: expected one of PyTorch, such as 2.1, got '{excerpt(self.version)}'")
         if self.attention == "fused" and Version(self.version) < _FUSES_ATTENTION:

@@ -60,13 +60,13 @@ class Tape:
 
     # Tensors --------------------------------------------------------------------------------------
 
-    def new(self, shape: Shape, dtype: Dtype, *sources: Value, name: str = "") -> Value:
+    def new(self, shape: Shape, dtype: Dtype, *sources: Value, name: str = "", stays: bool = False) -> Value:
         """A tensor of its own; its gradient is needed where that of a source is."""
         stem = name or (self.layer if self.phase == "forward" else f"d.{self.layer}")
         used = self._names[stem] = self._names.get(stem, 0) + 1
         self._count += 1
         differentiable = any(source.differentiable for source in sources)
-        return Value(self._count, stem if used == 1 else f"{stem}:{used}", shape, dtype, differentiable)
+        return Value(self._count, stem if used == 1 else f"{stem}:{used}", shape, dtype, differentiable, stays=stays)
 
     def view(self, value: Value, shape: Shape, run: int | None = None) -> Value:
         """Another shape of the same memory, or of elements in it that lie in runs; without its gradient."""
@@ -122,7 +122,7 @@ class Tape:
         if key in self._casts:
             return self._casts[key]
         result = self.new(value.shape, dtype, value, name=f"{value.name}.{dtype.value}")
-        if dtype is Dtype.INT8 and value.name in self.parameters:  # quantised before the model runs
+        if dtype in (Dtype.INT8, Dtype.FP8) and value.name in self.parameters:  # quantised before the model runs
             return result
         self.pointwise("cast", ("copy",), [value], [result])
         self.record(result, [value], lambda gradient: [self.cast(gradient, value.dtype)])

@@ -18,6 +18,8 @@ class Tensor:
     name: str
     """Unique in a step: ``encoder.0.query``, ``encoder.0.query.weight``, a gradient ``d.encoder.0.query``."""
     size_bytes: float
+    stays: bool = False
+    """Whether it stays in memory after the step that writes it, such as keys and values of a prompt."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,13 +30,15 @@ class Value:
     """The backward pass needs its gradient."""
     run: int | None = None
     """Elements that lie together, of a view that is not contiguous; None: all."""
+    stays: bool = False
+    """Whether it stays in memory after the step."""
     elements: int = field(init=False, repr=False)
     tensor: Tensor = field(init=False, repr=False)
     """Tensor of the value in tasks."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "elements", math.prod(self.shape))
-        object.__setattr__(self, "tensor", Tensor(self.name, self.elements * self.dtype.bits / 8))
+        object.__setattr__(self, "tensor", Tensor(self.name, self.elements * self.dtype.bits / 8, self.stays))
 
     @property
     def size_bytes(self) -> float:
@@ -45,7 +47,9 @@ class Value:
     def touched(self, elements: int | None = None, run: int | None = None) -> Access:
         """Access to all elements once, or broadcast to more elements."""
         elements = elements or self.elements
-        return _access(elements, self.dtype, run or self.run, self.elements if self.elements < elements else None)
+        # Kernels that multiply nothing take FP8 as any other type of a byte.
+        held = Dtype.INT8 if self.dtype is Dtype.FP8 else self.dtype
+        return _access(elements, held, run or self.run, self.elements if self.elements < elements else None)
 
 
 @cache

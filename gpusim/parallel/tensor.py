@@ -3,21 +3,26 @@
 As Megatron-LM does it (Shoeybi et al., arXiv:1909.08053, section 3): of two linear layers of a block the first is split
 by its results and the second by its inputs; heads of attention and elementwise functions between them are split, too. A
 GPU then sums with the others after the second layer in the forward pass, and before the first one in the backward
-pass, in the stream of its kernels. The vocabulary of an embedding is split where a linear layer shares it.
+pass, in the stream of its kernels. The vocabulary of an embedding is split where a linear layer shares it. Each GPU has
+a part of every expert; what the parts come to is summed. A token is chosen from scores that are gathered from all GPUs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpusim.errors import InputError
 from gpusim.models.graph import Graph, Node
 from gpusim.models.layers.attention import Attention
+from gpusim.models.layers.elementwise import Rope
+from gpusim.models.layers.experts import Experts
 from gpusim.models.layers.gathers import Embedding
+from gpusim.models.layers.latent_attention import LatentAttention
 from gpusim.models.layers.products import Linear
-from gpusim.models.layers.rows import CrossEntropy
-from gpusim.models.layers.views import Slice
+from gpusim.models.layers.rows import CrossEntropy, RmsNorm
+from gpusim.models.layers.served import Gathered, MixedAttention
+from gpusim.models.layers.views import KvCache, Slice
 from gpusim.models.shape import Shape, elements
 from gpusim.models.task import Task
 from gpusim.units import ceil_div
@@ -26,6 +31,8 @@ from gpusim.workloads.collective import Collective
 LOSS_SUMS = 3
 """Numbers of each row that GPUs with parts of a vocabulary exchange for the loss: maximum, sum, that of the label."""
 LOSS_BYTES = 4
+_BEHIND_SCORES = 4
+"""Layers from the scores on, of a model that ends with them: a cap may follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +62,17 @@ def tensor_parallel(graph: Graph, ranks: int) -> Split:
     nodes: list[Node] = []
     shapes: dict[str, Shape] = dict(graph.inputs)
     for node in graph.nodes:
-        part = _part_of(node, ranks) if node.name in split | shared else node
+        parted = node.name in split | shared or isinstance(node.layer, Experts)
+        part = _part_of(node, ranks) if parted else node
         nodes.append(_placed(part, shapes))
         shapes[node.name] = nodes[-1].result
-    joins = {node.name: _exchanged(node) for node in nodes if node.name in shared or _joins(node, split)}
-    return Split(replace(graph, nodes=tuple(nodes)), ranks, joins, _forks(graph, first))
+    joins = {
+        node.name: _exchanged(node)
+        for node in nodes
+        if node.name in shared or _joins(node, split) or isinstance(node.layer, Experts)
+    }
+    whole = tuple(_with_gathered(nodes, first, ranks))
+    return Split(replace(graph, nodes=whole), ranks, joins, _forks(graph, first))
 
 
 def with_collectives(split: Split, tasks: Sequence[Task]) -> tuple[Task, ...]:
@@ -92,6 +105,19 @@ def with_collectives(split: Split, tasks: Sequence[Task]) -> tuple[Task, ...]:
     return tuple(result)
 
 
+def _with_gathered(nodes: Sequence[Node], first: set[str], ranks: int) -> Iterator[Node]:
+    """Layers, and of inference what joins the scores of the parts of a vocabulary, where a model ends with them."""
+    inferred = [node for node in nodes if node.only in (None, "inference")]
+    last, ends = inferred[-1], {node.name for node in inferred[-_BEHIND_SCORES:]}
+    scored = any(not _is_repeated(name) and name in ends for name in first)
+    for node in nodes:
+        yield node
+        if scored and node is last:
+            layer, shapes = Gathered(ranks=ranks), (node.result,)
+            name = f"{node.name}.gathered"
+            yield Node(name, layer, (node.name,), shapes, layer.result(*shapes), {}, only="inference")
+
+
 def _split_by_results(graph: Graph) -> set[str]:
     """Linear layers that can be split by results, because what follows takes parts until another one joins them."""
     losses = {node.inputs[0] for node in graph.nodes if isinstance(node.layer, CrossEntropy)}
@@ -101,11 +127,14 @@ def _split_by_results(graph: Graph) -> set[str]:
     return found
 
 
+def _is_repeated(name: str) -> bool:
+    """Whether a layer stands in a block, which most are in many times."""
+    return any(part.isdigit() for part in name.split("."))
+
+
 def _may_be_split(node: Node, losses: set[str]) -> bool:
     """Whether a layer stands in a repeated block, or gives the scores of a vocabulary."""
-    return any(part.isdigit() for part in node.name.split(".")) or (
-        node.name in losses and node.result[-1] > node.shapes[0][-1]
-    )
+    return _is_repeated(node.name) or (node.name in losses and node.result[-1] > node.shapes[0][-1])
 
 
 def _unfit(graph: Graph, first: set[str]) -> set[str]:
@@ -130,9 +159,14 @@ def _unfit(graph: Graph, first: set[str]) -> set[str]:
 
 def _keeps_split(node: Node, parts: Sequence[set[str]]) -> bool:
     """Whether a layer computes the parts of its result from parts of its inputs."""
-    if isinstance(node.layer, Attention):
-        return all(parts[:3])
-    return (node.layer.elementwise or isinstance(node.layer, Slice)) and all(parts)
+    match node.layer:
+        case Attention() | MixedAttention():
+            return all(parts[:3])
+        case LatentAttention():  # all heads share the latent vectors
+            return bool(parts[0])
+        case RmsNorm() if node.layer.heads > 1:
+            return all(parts)
+    return (node.layer.elementwise or isinstance(node.layer, Slice | KvCache)) and all(parts)
 
 
 def _with_split_results(graph: Graph, first: set[str]) -> set[str]:
@@ -172,12 +206,18 @@ def _part_of(node: Node, ranks: int) -> Node:
     match layer:
         case Linear():
             update["features"] = ceil_div(layer.features, ranks)
-            if any(part.isdigit() for part in node.name.split(".")):
+            if _is_repeated(node.name):
                 update["features"] = _share(node, "features", layer.features, ranks)
-        case Attention():
+        case Attention() | MixedAttention():
             update["heads"] = _share(node, "heads", layer.heads, ranks)
             if layer.key_heads:
                 update["key_heads"] = _share(node, "heads of keys", layer.key_heads, ranks)
+        case LatentAttention() | RmsNorm():
+            update["heads"] = _share(node, "heads", layer.heads, ranks)
+        case Rope() if layer.features is not None:
+            update["features"] = _share(node, "features", layer.features, ranks)
+        case Experts():
+            update["ffn"] = _share(node, "features", layer.ffn, ranks)
         case Slice():
             update = {"start": layer.start // ranks, "length": _share(node, "features", layer.length, ranks)}
         case Embedding():

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from gpusim.report.calibration_notes import uncalibrated, uncalibrated_tables, uncalibrated_text
 from gpusim.report.formatting import gpu_text, shares_text, time_text
 from gpusim.report.text_table import TextTable
-from gpusim.step.decoding import Generation
 from gpusim.step.model import ModelResult
 from gpusim.units import GIB
 
@@ -145,34 +144,6 @@ def comparison_table(results: Sequence[ModelResult]) -> TextTable:
     return TextTable(_title(first, _of_each(first)), (*headings, *more), rows)
 
 
-def generation_tables(generations: Sequence[Generation]) -> list[TextTable]:
-    """Prompts and the tokens after them, and what is said of their boards."""
-    return [generation_table(generations), *uncalibrated_tables(uncalibrated(one.prompt for one in generations))]
-
-
-def generation_table(generations: Sequence[Generation]) -> TextTable:
-    """Prompts and the tokens after them, one generation a line."""
-    first = generations[0]
-    rows = tuple(
-        (
-            gpu_text(one.prompt.step.arch, one.prompt.overrides),
-            one.prompt.policy.precision,
-            time_text(1e3 * one.prompt.step_ms),
-            time_text(1e3 * one.token_ms),
-            f"{one.tokens_per_s:.4g}",
-            f"{one.tokens_per_s / first.tokens_per_s:.2f}",
-            shares_text(one.tokens[1].step.time_shares(), least=0.1),
-            f"{one.tokens[-1].memory_gib:.1f}" + ("" if one.tokens[-1].fits else " (does not fit)"),
-        )
-        for one in generations
-    )
-    graph = first.prompt.graph
-    lengths = f"{graph.sizes['seq_len']} tokens, then {first.count} generated"
-    title = f"{graph.name}: batch {graph.sizes['batch']}, {lengths}"
-    headings = ("GPU", "precision", ">prompt", ">token", ">tok/s", ">speedup", "a token is limited by", ">memory GiB")
-    return TextTable(title, headings, rows)
-
-
 def _of_each(result: ModelResult) -> str:
     return f" on {result.gpus} of each GPU" if result.gpus > 1 else ""
 
@@ -184,7 +155,7 @@ def _title(result: ModelResult, how: str) -> str:
     return f"{result.graph.name}, {what}{how}: {sizes}{micro}"
 
 
-_NAMED = ("batch", "beam", "seq_len", "source_len", "target_len", "translated", "image_size")
+_NAMED = ("batch", "beam", "seq_len", "source_len", "target_len", "translated", "generated", "chunk", "image_size")
 """Sizes that a title states."""
 
 

@@ -17,13 +17,15 @@ from gpusim.models.passes.step import tasks_of
 from gpusim.models.policy import Mode, Policy, PolicyError
 from gpusim.models.task import Task
 from gpusim.parallel.data import data_parallel, fullest_pass
+from gpusim.parallel.expert import expert_parallel
 from gpusim.parallel.tensor import tensor_parallel, with_collectives
 from gpusim.step.kernels import Peers
 from gpusim.step.options import StepOptions
 
-Parallel = Literal["data", "tensor", "pipeline"]
+Parallel = Literal["data", "tensor", "pipeline", "expert"]
 """``data``: each GPU has items of its own; ``tensor``: all work on the same items, each with a part of the matrices;
-``pipeline``: each has some of the layers, and passes follow one another through them."""
+``pipeline``: each has some of the layers, and passes follow one another through them; ``expert``: each has items of its
+own and some of the experts, and tokens are sent to those of others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class GpuGroup:
     @property
     def replicas(self) -> int:
         """Passes with items of their own that run at once."""
-        return self.gpus if self.parallel == "data" else 1
+        return self.gpus if self.parallel in ("data", "expert") else 1
 
     def peers(self, mode: Mode, uneven: float = 0.0) -> Peers:
         """What a step has to know of the group. Replicas that only infer do not wait for each other.
@@ -61,6 +63,21 @@ class GpuGroup:
             self.node.slowest(self.gpus) if waits else 1.0,
             fullest_pass(uneven, self.replicas) if waits else 1.0,
         )
+
+    def part(self, graph: Graph | Program) -> Graph | Program:
+        """The layers of one of the GPUs, tensor or expert parallel; else the whole model.
+
+        Raises:
+            InputError: the model cannot be shared in this way.
+        """
+        if isinstance(graph, Program) or self.gpus == 1:
+            return graph
+        match self.parallel:
+            case "tensor":
+                return tensor_parallel(graph, self.gpus).graph
+            case "expert":
+                return expert_parallel(graph, self.gpus)
+        return graph
 
     def tasks(self, graph: Graph | Program, policy: Policy, options: StepOptions = StepOptions()) -> Sequence[Task]:
         """What one of the GPUs launches in a step, data or tensor parallel.
@@ -80,6 +97,10 @@ class GpuGroup:
                 raise PolicyError("tensor: not with checkpointing, whose second forward pass is not split")
             split = tensor_parallel(graph, self.gpus)
             return with_collectives(split, tasks_of(split.graph, policy, self.gpu))
+        if self.parallel == "expert":
+            if isinstance(graph, Program):
+                raise PolicyError(f"expert: {graph.name} is a captured model, which runs data parallel alone")
+            return tasks_of(expert_parallel(graph, self.gpus), policy, self.gpu)
         return data_parallel(
             tasks_of(graph, policy, self.gpu),
             self.gpus,

@@ -221,6 +221,7 @@ def predict_model(
     if processes > 1:
         system = replace(system, host=system.host.of_several())
     host_us = options.host_us + system.host.pass_us(options.framework, waiting, loaded, processes)
+    host_us += system.host.serving_step_us if options.serving_overhead else 0.0
     options = replace(options, host_us=host_us, torch=torch_release(policy))
     saves_bytes, as_graph_us = 0.0, None
     if group and group.parallel == "pipeline":
@@ -234,7 +235,7 @@ def predict_model(
         peak_bytes = needed_bytes(graph, policy, system.gpu, tasks)
         if step.is_host_bound and group is None and not options.graphs:
             as_graph_us = predict_step(system, kept, replace(options, graphs=True, limits=False), simulate).step_us
-        if policy.fusion != "none":
+        if policy.fusion not in ("none", "serving"):
             saves_bytes = _moved_bytes(system, graph, replace(policy, fusion="none"), options, without)
             saves_bytes -= _moved_bytes(system, graph, policy, options, without)
     memory = Footprint(system.gpu, peak_bytes)

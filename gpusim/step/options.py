@@ -19,6 +19,8 @@ class StepOptions:
     """A kernel of its own divides all-reduced gradients by the number of GPUs, not the copy into each bucket before."""
     graphs: bool = False
     """Replayed as a CUDA graph: the host makes one call, and the gaps are those of a graph."""
+    serving_overhead: bool = False
+    """Each step takes the host's ``serving_step_us`` besides, while the GPU waits."""
     synchronised: bool = False
     """The host waits for the end of each step before it begins the next, as a loop does that reads a result."""
     framework: str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from gpusim.collectives.timing import CollectiveTime
@@ -257,6 +257,15 @@ class Step:
         for one in self.tasks:
             found[key(one)] = found.get(key(one), 0.0) + one.total_us
         return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def added(steps: Sequence[tuple[float, Step]]) -> Step:
+    """Steps, each so many times, as one; clock and power are those of the mean."""
+    total_us = sum(times * step.step_us for times, step in steps)
+    tasks = tuple(replace(task, count=times * task.count) for times, step in steps for task in step.tasks)
+    clock_mhz = sum(times * step.step_us * step.clock_mhz for times, step in steps) / total_us
+    power_w = sum(times * step.step_us * step.power_w for times, step in steps) / total_us
+    return Step(steps[0][1].arch, tasks, clock_mhz, power_w, StepTiming(total_us, total_us, 0.0, ()))
 
 
 def exposed_us(exchanges: Sequence[TaskSpan], kernels: Sequence[TaskSpan]) -> float:

@@ -25,8 +25,7 @@ from gpusim.step.interval import step_interval
 from gpusim.step.model import Footprint, ModelResult
 from gpusim.step.options import StepOptions
 from gpusim.step.predict import predict_step
-from gpusim.step.results import Step
-from gpusim.step.schedule import StepTiming
+from gpusim.step.results import Step, added
 from gpusim.system import System
 
 SAMPLES = 5
@@ -158,12 +157,3 @@ def _with_longest(decoding: Decoding, model: Model, sizes: Mapping[str, int]) ->
         return sizes
     batch = model.graph(sizes).sizes["batch"]
     return {**sizes, "source_len": round(decoding.sources.longest(batch))}
-
-
-def added(steps: Sequence[tuple[float, Step]]) -> Step:
-    """Steps, each so many times, as one; clock and power are those of the mean."""
-    total_us = sum(times * step.step_us for times, step in steps)
-    tasks = tuple(replace(task, count=times * task.count) for times, step in steps for task in step.tasks)
-    clock_mhz = sum(times * step.step_us * step.clock_mhz for times, step in steps) / total_us
-    power_w = sum(times * step.step_us * step.power_w for times, step in steps) / total_us
-    return Step(steps[0][1].arch, tasks, clock_mhz, power_w, StepTiming(total_us, total_us, 0.0, ()))

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from gpusim.api import case, load_system
 from gpusim.files.inputs import regular_size_bytes
-from gpusim.lowering.gemm.plan import GemmPlan
 from gpusim.numerics.rounding import Tf32Rounding
 from gpusim.numerics.study import Distribution, OperandError, Scaling, operands, parse_distribution, study
 from gpusim.prediction.plans import ranked_gemms
@@ -72,7 +71,6 @@ def execute_product(
     gemm = one.workload.operator
     assert isinstance(gemm, Gemm)  # sizes with a k
     planned = ranked_gemms(one.system, gemm, one.workload.options)[0].plan
-    assert isinstance(planned, GemmPlan)  # of a GEMM whose operands are quantised before
     scaling = sample.scaling
     if scaling == "auto":
         scaling = "amax" if gemm.dtype.format.is_integer else "none"

@@ -1,11 +1,12 @@
 """Parsing of sizes: integers of Python or NumPy, decimal text, lists and ``start:end:step`` ranges.
 
-A range includes its end if a step reaches it, as in the CUTLASS profiler.
+A range includes its end if a step reaches it, as in the CUTLASS profiler. A step such as ``*2`` multiplies.
 """
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 
 from gpusim.errors import shown
 from gpusim.units import LARGEST_SIZE
@@ -50,6 +51,8 @@ def parse_sizes(value: object) -> tuple[int, ...]:
 
     >>> parse_sizes(["256:1024:256", 4096]), parse_sizes("1,16,256:512:256")
     ((256, 512, 768, 1024, 4096), (1, 16, 256, 512))
+    >>> parse_sizes("1:64:*4")
+    (1, 4, 16, 64)
     """
     match value:
         case int() if not isinstance(value, bool):
@@ -63,6 +66,10 @@ def parse_sizes(value: object) -> tuple[int, ...]:
 
 def _range(text: str) -> tuple[int, ...]:
     """The sizes of ``start:end`` or ``start:end:step``, including the end if a step reaches it."""
+    ends, star, factor = text.rpartition(":*")
+    if star and ends.count(":") == 1 and factor.isascii() and factor.isdigit() and int(factor[:20]) > 1:
+        (start,) = _range(f"{ends}:{LARGEST_SIZE}")
+        return tuple(_powers(start, int(ends.partition(":")[2]), int(factor[:20])))
     try:
         parts = [int(part) for part in text.split(":")]
     except ValueError:
@@ -79,3 +86,11 @@ def _range(text: str) -> tuple[int, ...]:
     if (end - start) // step >= MAX_SIZES:
         raise ValueError(f"{shown(text)} has more than {MAX_SIZES} sizes; enlarge the step")
     return tuple(range(start, end + 1, step))
+
+
+def _powers(start: int, end: int, factor: int) -> Iterator[int]:
+    """``start`` times powers of a factor, up to an end."""
+    size = start
+    while size <= end:
+        yield size
+        size *= factor

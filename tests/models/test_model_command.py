@@ -318,7 +318,7 @@ def test_the_memory_said_before_a_text_is_generated_is_that_of_its_last_token() 
         ),
         (("bert_large", "--arch", "t4", "--batch", "2", "--size", "batch=2"), "--size batch: is stated by --batch too"),
         (("bert_large", "--arch", "t4", "--size", "wheels=2"), "has no size 'wheels'"),
-        (("bert_large", "--arch", "t4", "--batch", "9" * 30), "size batch: expected a positive integer that 64 bits"),
+        (("bert_large", "--arch", "t4", "--batch", "9" * 30), "--batch: more than 64 bits hold"),
         (("bert_large", "--arch", "t4", "--batch", "9" * 17), "its result has more elements than 64 bits count"),
         (("bert_large", "--arch", "t4", "--mode", "inference", "--generate", "8"), "attends to later tokens"),
     ],

@@ -15,6 +15,10 @@ t4,linear,1,16384,1,4096,fp16,fp32,tn,dense,525.0,graph,cold,burst,,made up
 gpu,op,batch,m,n,k,dtype,layout,sparsity,time_us,method,l2,dram__bytes_read.sum
 t4,linear,1,512,512,512,fp16,tn,dense,20.0,profiler,cold,1100000
 """,
+    "config.json": """\
+{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+ "num_key_value_heads": 2, "vocab_size": 256, "max_position_embeddings": 128}
+""",
     "module.py": """\
 import torch
 
@@ -54,6 +58,7 @@ COMMANDS = {
     "schema": "schema experiment",
     "serve": "serve --port 0 --no-open",
     "models list": "models list",
+    "models new": "models new --from config.json -o new_model.yaml",
     "models show": "models show bert_base",
     "nodes list": "nodes list",
     "nodes show": "nodes show dgx-a100",

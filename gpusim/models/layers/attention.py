@@ -41,6 +41,9 @@ class Attention(Layer):
     causal: bool = False
     """A query sees keys up to its own place: a fused kernel passes over the tiles beyond, an eager implementation masks
     scores in a kernel of its own."""
+    window: Size | None = None
+    """Keys that a query sees at most, its own place among them; None: all before it. A cache keeps no more, and a token
+    reads no more; of longer prompts all keys are multiplied, as by a kernel without windows."""
     scaled: Literal["scores", "queries", "nothing"] = "scores"
     """What an eager implementation divides by the root of the features of a head."""
     clamped: bool = False
@@ -99,9 +102,14 @@ class Attention(Layer):
     def _fused(self, tape: Tape, inputs: Sequence[Value]) -> Value:
         """Launch one fused kernel in either pass, which takes heads as they lie."""
         queries, keys, values = operands = tape.eligible("matmul", inputs[:3])
+        if keys.dtype is not queries.dtype:  # of a cache in another type, in which the kernel multiplies
+            held, queries = queries.dtype, tape.cast(queries, keys.dtype)
+            operands = [queries, keys, values]
+        else:
+            held = queries.dtype
         length, features = queries.shape[-2:]
         batch = queries.shape[0]
-        result = tape.new(self.result_of(*operands), queries.dtype, *operands)
+        result = tape.new(self.result_of(*operands), held, *operands)
         sums = tape.new((batch, self.heads, length), Dtype.FP32, name=f"{tape.layer}.sums")
         forward = AttentionOperator(
             batch,

@@ -86,12 +86,18 @@ class Rope(Layer):
 
     elementwise = True
     op: Literal["rope"] = "rope"
+    features: Size | None = None
+    """Features of a token that are turned, where only part of each head is; None: all."""
 
     def call(self, tape: Tape, value: Value) -> Value:
         """``x cos + rotate_half(x) sin``, each operation a call of its own.
 
         transformers 5.23, ``apply_rotary_pos_emb``.
         """
+        whole = value
+        if self.features is not None:
+            self.needs(self.features <= value.shape[-1], f"turns {self.features} of {value.shape[-1]} features")
+            value = tape.view(value, (*value.shape[:-1], self.features))
         tables = [tape.new(value.shape[-2:], value.dtype, name=f"rotary.{name}") for name in ("cos", "sin")]
         result = tape.new(value.shape, value.dtype, value)
         turned, halved = (tape.new(value.shape, value.dtype) for _ in range(2))
@@ -111,7 +117,8 @@ class Rope(Layer):
             tape.pointwise("add", ("add",), [target, turned], [target])
 
         launch(value, result)
-        return tape.record_kernel(result, value, launch)
+        turned = tape.record_kernel(result, value, launch)
+        return tape.view(turned, whole.shape) if self.features is not None else turned
 
 
 # Calls --------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from gpusim.models.tape import Tape
 from gpusim.models.value import Value
 from gpusim.numbers.formats import Dtype
 from gpusim.workloads.gemm import Gemm
+from gpusim.workloads.memory_bound import RowReduction
 
 INT8_MULTIPLE = 16
 """Sizes of an INT8 product on Tensor Cores are multiples of 16 (cuBLAS, IMMA kernels)."""
@@ -56,10 +57,15 @@ class Linear(Layer):
     def call(self, tape: Tape, x: Value, weight: Value, bias: Value | None = None) -> Value:
         """The bias is added in the epilogue (``addmm``), or by another call."""
         n, k = weight.shape
-        operation = "linear" if fits_int8(n, k) else "addmm"
-        x, weight, *biases = tape.eligible(operation, [x, weight, *([bias] if bias else [])])
+        stands_in_block = "." in tape.layer or tape.arithmetic.quantises_scores
+        operation = "linear" if fits_int8(n, k) and stands_in_block else "addmm"
         m = x.elements // k
-        held = tape.arithmetic.result_of_int8 if x.dtype is Dtype.INT8 else x.dtype
+        if tape.arithmetic.cast_to(operation) is Dtype.FP8:
+            biases, held = ([bias] if bias else []), x.dtype
+            x, weight = quantised_rows(tape, x), tape.cast(weight, Dtype.FP8)
+        else:
+            x, weight, *biases = tape.eligible(operation, [x, weight, *([bias] if bias else [])])
+            held = tape.arithmetic.result_of_int8 if x.dtype is Dtype.INT8 else x.dtype
         result = tape.new((*x.shape[:-1], n), held, x, weight)
         operands = [x, weight, *biases]
         fused = bool(biases) and fuses_bias(tape.arithmetic.policy.version, len(x.shape))
@@ -84,6 +90,20 @@ class Linear(Layer):
             return [*gradients, of_weight, *(summed(tape, rows_of, one.shape) for one in biases)]
 
         return tape.record(result, operands, backward)
+
+
+def quantised_rows(tape: Tape, x: Value) -> Value:
+    """Activations in FP8 with a scale for each row: a kernel that finds its largest element and divides by it.
+
+    vLLM csrc/quantization/fp8/common.cu: dynamic_per_token_scaled_fp8_quant.
+    """
+    rows, columns = x.elements // x.shape[-1], x.shape[-1]
+    result = tape.new(x.shape, Dtype.FP8)
+    scales = tape.new((rows,), Dtype.FP32, name=f"{tape.layer}.scales")
+    written = (result.touched(), scales.touched())
+    largest = RowReduction("max", rows, columns, (x.touched(),), written, ("scale",))
+    tape.launch("quantise", largest, [x], [result, scales])
+    return result
 
 
 def fuses_bias(version: str, dims: int) -> bool:
@@ -142,7 +162,8 @@ def gemm(tape: Tape, operation: str, sizes: tuple[int, int, int, int], layout: s
     """A product of ``batch x m x n x k`` in the arithmetic of an operation."""
     batch, m, n, k = sizes
     path = tape.arithmetic.path(operation)
-    output = tape.arithmetic.result_of_int8.value if path is Dtype.INT8 else ""
+    narrow = {Dtype.INT8: tape.arithmetic.result_of_int8.value, Dtype.FP8: tape.arithmetic.held_in.value}
+    output = narrow.get(path, "")
     op = "bmm" if operation == "matmul" else "linear"
     return Gemm(m, n, k, path, batch=batch, layout=layout, output=output, op=op, bias=bias)
 

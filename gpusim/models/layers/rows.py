@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from gpusim.models.layers.elementwise import apply, combine, power, sum_over
-from gpusim.models.layers.layer import Index, Layer
+from gpusim.models.layers.layer import Index, Layer, Size
+from gpusim.models.layers.views import viewed
 from gpusim.models.shape import Shape, shown
 from gpusim.models.tape import Tape
 from gpusim.models.value import INDEX, Value
@@ -61,22 +62,32 @@ class RmsNorm(Layer):
     """Normalises rows by their root mean square alone, without a bias."""
 
     op: Literal["rms_norm"] = "rms_norm"
+    heads: Size = 1
+    """Parts of a row that are normalised each by itself, with one weight for all: heads of queries or keys."""
+
+    def result(self, *shapes: Shape) -> Shape:
+        (shape,) = shapes
+        self.needs(shape[-1] % self.heads == 0, f"{shape[-1]} features do not divide into {self.heads} heads")
+        return shape
 
     def weights(self, *shapes: Shape) -> dict[str, Shape]:
         (shape,) = shapes
-        return {"weight": (shape[-1],)}
+        return {"weight": (shape[-1] // self.heads,)}
 
     def call(self, tape: Tape, value: Value, weight: Value) -> Value:
         """Each operation is a call of its own, in FP32.
 
         transformers 5.23, ``LlamaRMSNorm`` and ``SwitchTransformersLayerNorm``.
         """
-        held = value.dtype
+        whole, held = value.shape, value.dtype
+        if self.heads > 1:
+            value = viewed(tape, value, (*whole[:-1], self.heads, whole[-1] // self.heads))
         wide = tape.cast(value, Dtype.FP32)
         mean = reduced(tape, "mean", power(tape, wide, 2), (*value.shape[:-1], 1))
         root = apply(tape, "sqrt", apply(tape, "scale", mean), "rsqrt")
         normed = tape.cast(combine(tape, "mul", wide, root), held)
-        return combine(tape, "mul", normed, weight)
+        result = combine(tape, "mul", normed, weight)
+        return viewed(tape, result, whole) if self.heads > 1 else result
 
 
 class CrossEntropy(Layer):

@@ -30,7 +30,7 @@ class Reshape(Layer):
         return new
 
     def call(self, tape: Tape, value: Value) -> Value:
-        return _view(tape, value, self.result_of(value))
+        return viewed(tape, value, self.result_of(value))
 
 
 class Flatten(Layer):
@@ -45,7 +45,7 @@ class Flatten(Layer):
         return *shape[: self.start], elements(shape[self.start :])
 
     def call(self, tape: Tape, value: Value) -> Value:
-        return _view(tape, value, self.result_of(value))
+        return viewed(tape, value, self.result_of(value))
 
 
 class Expand(Layer):
@@ -91,7 +91,7 @@ class Permute(Layer):
         shape = tuple(value.shape[dim] for dim in order)
         moved = [dim for dim, other in enumerate(order) if dim != other]
         run = math.prod(value.shape[max(moved) + 1 :]) if moved else None
-        return _copied(tape, value, shape, run) if self.contiguous else _view(tape, value, shape, run)
+        return _copied(tape, value, shape, run) if self.contiguous else viewed(tape, value, shape, run)
 
 
 class Slice(Layer):
@@ -139,10 +139,11 @@ class KvCache(Layer):
         return shape[0], self.length + shape[1], shape[2]
 
     def call(self, tape: Tape, value: Value) -> Value:
-        return tape.new(self.result_of(value), value.dtype, name=tape.layer)
+        kept_in = tape.arithmetic.cached_in if tape.arithmetic.policy.cache_type else value.dtype
+        return tape.new(self.result_of(value), kept_in, name=tape.layer)
 
 
-def _view(tape: Tape, value: Value, shape: Shape, run: int | None = None) -> Value:
+def viewed(tape: Tape, value: Value, shape: Shape, run: int | None = None) -> Value:
     """Another shape of the same memory; ``run`` elements of it lie together."""
     result = tape.view(value, shape, run)
     return tape.record(result, [value], lambda gradient: [tape.view(gradient, value.shape, run)])

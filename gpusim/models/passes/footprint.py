@@ -17,7 +17,8 @@ def memory_bytes(tasks: Sequence[Task]) -> float:
 def live_bytes(tasks: Sequence[Task]) -> list[float]:
     """Sum of the tensors that are live while each task runs [B].
 
-    A tensor that is read before it is written (weights, inputs, the state of an optimizer) is there all along. Not
+    A tensor that is read before it is written (weights, inputs, the state of an optimizer) is there all along; one
+    that stays is there from its first write on. Not
     counted: the context of the driver, workspaces of libraries, gaps that an allocator leaves.
     """
     size: dict[str, float] = defaultdict(float)
@@ -31,7 +32,7 @@ def live_bytes(tasks: Sequence[Task]) -> list[float]:
             size[tensor.name] = max(size[tensor.name], tensor.size_bytes)
         for tensor in task.writes:
             first.setdefault(tensor.name, at)
-            last[tensor.name] = max(last.get(tensor.name, 0), at)
+            last[tensor.name] = max(last.get(tensor.name, 0), len(tasks) if tensor.stays else at)
             size[tensor.name] = max(size[tensor.name], tensor.size_bytes)
     change: dict[int, float] = defaultdict(float)
     for name, size_bytes in size.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from gpusim.hardware.gpu import Gpu
@@ -15,6 +16,7 @@ from gpusim.models.passes.folding import folded
 from gpusim.models.passes.footprint import live_bytes
 from gpusim.models.passes.fusion import fused
 from gpusim.models.passes.program import program_tasks, program_used_bytes
+from gpusim.models.passes.serving import served
 from gpusim.models.policy import Policy, PolicyError
 from gpusim.models.tape import Tape
 from gpusim.models.task import Task
@@ -32,6 +34,8 @@ def tasks_of(graph: Graph | Program, policy: Policy, gpu: Gpu) -> tuple[Task, ..
         return program_tasks(graph, policy, gpu)
     if policy.fusion == "inductor":
         raise PolicyError(f"{graph.name}: fusion: inductor is of captured models; choose elementwise, or capture it")
+    if policy.fusion == "serving":
+        graph, policy = served(graph), replace(policy, attention="fused")
     tape = Tape(Arithmetic(policy, gpu))
     values = _inputs(tape, graph)
     nodes = [node for node in graph.nodes if node.only in (None, policy.mode)]
@@ -47,7 +51,7 @@ def tasks_of(graph: Graph | Program, policy: Policy, gpu: Gpu) -> tuple[Task, ..
         gradients.add_up(tape)
         optimizer.update(tape, graph.optimizer, graph.clipping, graph.counted_loss)
     tasks = tuple(tape.tasks)
-    return tasks if policy.fusion == "none" else fused(tasks)
+    return tasks if policy.fusion in ("none", "serving") else fused(tasks)
 
 
 def needed_bytes(graph: Graph | Program, policy: Policy, gpu: Gpu, tasks: Sequence[Task]) -> float:

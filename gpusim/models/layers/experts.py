@@ -1,0 +1,135 @@
+"""A mixture of experts: a router sends each token to a few of many feed-forward networks.
+
+As engines compute it (vLLM's ``fused_moe``, TensorRT-LLM's ``moe``): scores and the largest of them, tokens copied in
+the order of their experts, two grouped products with an activation between, and a weighted sum for each token.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from gpusim.models.layers.layer import Layer, Size
+from gpusim.models.layers.products import gemm
+from gpusim.models.policy import PolicyError
+from gpusim.models.shape import Shape, elements
+from gpusim.models.tape import Tape
+from gpusim.models.task import Task
+from gpusim.models.value import INDEX, Value
+from gpusim.numbers.formats import Dtype
+from gpusim.units import ceil_div
+from gpusim.workloads.collective import Collective
+from gpusim.workloads.functions import FUNCTIONS
+from gpusim.workloads.memory_bound import Access, ColumnReduction, Pointwise, RowReduction
+
+
+class Experts(Layer):
+    """Gated feed-forward networks of which a router picks some for each token. Of inference.
+
+    Routing is taken as even: every expert is as likely as another for every token [assumed].
+    """
+
+    op: Literal["experts"] = "experts"
+    experts: Size
+    """Networks that there are."""
+    top_k: Size
+    """Networks that a token is sent to."""
+    ffn: Size
+    """Features between the two products of a network."""
+    function: Literal["silu", "gelu_tanh"] = "silu"
+    """Of the gate."""
+    bias: bool = False
+    """Whether a number is added to each expert's score before the largest are chosen, and is not in their weights."""
+    ranks: Size = 1
+    """GPUs that the experts are spread over; each has tokens of its own."""
+
+    def result(self, *shapes: Shape) -> Shape:
+        self.needs(self.top_k <= self.experts, f"picks {self.top_k} of {self.experts} experts")
+        self.needs(self.experts % self.ranks == 0, f"{self.experts} experts do not divide among {self.ranks} GPUs")
+        return shapes[0]
+
+    def weights(self, *shapes: Shape) -> dict[str, Shape]:
+        features, own = shapes[0][-1], self.experts // self.ranks
+        found: dict[str, Shape] = {
+            "router": (self.experts, features),
+            "gate_wide": (own, 2 * self.ffn, features),
+            "narrow": (own, features, self.ffn),
+        }
+        return {**found, "bias": (self.experts,)} if self.bias else found
+
+    def multiply_adds(self, *shapes: Shape) -> int:
+        (shape,) = shapes
+        return elements(shape) * (self.experts + 3 * self.top_k * self.ffn)
+
+    def busy(self, tokens: int) -> int:
+        """Experts of a GPU that at least one of all GPUs' tokens goes to, in the mean.
+
+        >>> Experts(op="experts", experts=8, top_k=2, ffn=1).busy(1), Experts(experts=8, top_k=2, ffn=1).busy(64)
+        (2, 8)
+        """
+        share = 1 - (1 - self.top_k / self.experts) ** (tokens * self.ranks)
+        return max(1, round(self.experts // self.ranks * share))
+
+    def call(self, tape: Tape, x: Value, **weights: Value) -> Value:
+        if tape.arithmetic.policy.mode == "train":
+            raise PolicyError(f"{tape.layer}: training of experts is not modelled; give --mode inference")
+        if tape.arithmetic.policy.precision in ("int8", "fp8"):
+            narrow = tape.arithmetic.policy.precision
+            raise PolicyError(f"{tape.layer}: grouped products have no kernels in {narrow} here; choose bf16")
+        tokens, features, held = x.elements // x.shape[-1], x.shape[-1], x.dtype
+        rows, busy = tokens * self.top_k, self.busy(tokens)
+        chances, order = self._route(tape, x, weights["router"], tokens)
+        sent = self._permuted(tape, x, order, rows)
+        if self.ranks > 1:
+            sent = _exchanged(tape, sent, self.ranks)
+        each = ceil_div(rows, busy)
+        wide = tape.new((rows, 2 * self.ffn), held)
+        grouped = gemm(tape, "matmul", (busy, each, 2 * self.ffn, features), "tn")
+        tape.launch("grouped_gemm", grouped, [sent, _of(weights["gate_wide"], busy)], [wide])
+        inner = tape.new((rows, self.ffn), held)
+        halves = [tape.view(wide, inner.shape)] * 2
+        tape.pointwise("mul", (*FUNCTIONS[self.function].functions, "mul"), halves, [inner])
+        given = tape.new((rows, features), held)
+        grouped = gemm(tape, "matmul", (busy, each, features, self.ffn), "tn")
+        tape.launch("grouped_gemm", grouped, [inner, _of(weights["narrow"], busy)], [given])
+        if self.ranks > 1:
+            given = _exchanged(tape, given, self.ranks)
+        result = tape.new(x.shape, held)
+        read = Access(given.elements, held, features)
+        summed = ColumnReduction("sum", self.top_k, result.elements, (read,), (result.touched(),))
+        tape.launch("unpermute", summed, [given, chances, order], [result])
+        return result
+
+    def _route(self, tape: Tape, x: Value, router: Value, tokens: int) -> tuple[Value, Value]:
+        """The weights of the chosen experts of each token, and the places of tokens in the order of experts."""
+        scores = tape.new((tokens, self.experts), x.dtype)
+        tape.launch("linear", gemm(tape, "linear", (1, tokens, self.experts, x.shape[-1]), "tn"), [x, router], [scores])
+        chances = tape.new((tokens, self.top_k), Dtype.FP32)
+        order = tape.new((tokens * self.top_k,), INDEX, name=f"{tape.layer}.order")
+        written = (chances.touched(), order.touched())
+        # A pass over the scores for each expert that is chosen.
+        chosen = RowReduction("softmax", tokens, self.experts, (scores.touched(),), written, ("mask",) * self.top_k)
+        tape.launch("softmax", chosen, [scores], [chances, order])
+        aligned = Pointwise(("add",), order.elements, (order.touched(),), (order.touched(),))
+        tape.launch("sort", aligned, [order], [order])
+        return chances, order
+
+    @staticmethod
+    def _permuted(tape: Tape, x: Value, order: Value, rows: int) -> Value:
+        sent = tape.new((rows, x.shape[-1]), x.dtype)
+        read = Access(sent.elements, x.dtype, x.shape[-1], x.elements)
+        moved = Pointwise(("copy",), sent.elements, (order.touched(), read), (sent.touched(),))
+        tape.launch("gather", moved, [order, x], [sent])
+        return sent
+
+
+def _of(weight: Value, busy: int) -> Value:
+    """The weights of as many experts as a product reads, in the memory of all."""
+    return Value(weight.number, weight.name, (busy, *weight.shape[1:]), weight.dtype)
+
+
+def _exchanged(tape: Tape, value: Value, ranks: int) -> Value:
+    """Rows after GPUs have sent each other those of their experts."""
+    result = tape.new(value.shape, value.dtype)
+    collective = Collective("all_to_all", value.size_bytes, ranks)
+    tape.tasks.append(Task(tape.layer, tape.phase, collective, (value.tensor,), (result.tensor,), "all_to_all"))
+    return result

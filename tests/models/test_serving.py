@@ -1,0 +1,178 @@
+"""Serving on several GPUs, mixed steps, narrow types, a text as one step, and what a served step takes besides."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gpusim.api import load_system
+from gpusim.cli import run_cli
+from gpusim.errors import InputError
+from gpusim.execution.models import ModelWorkload, model_step
+from gpusim.models.decoding import DecodingError, cache_bytes, mixed_graph, token_graph
+from gpusim.models.graph import Graph
+from gpusim.models.loading import load_model
+from gpusim.models.passes.step import tasks_of
+from gpusim.models.policy import Policy, PolicyError
+from gpusim.models.task import Task
+from gpusim.parallel.expert import expert_parallel
+from gpusim.parallel.tensor import tensor_parallel, with_collectives
+from gpusim.workloads.attention import Attention
+from gpusim.workloads.collective import Collective
+from gpusim.workloads.gemm import Gemm
+
+SERVED = Policy("inference", "bf16", fusion="serving")
+SIZES = {"batch": 8, "seq_len": 1024}
+
+
+def gpu() -> Any:
+    return load_system("h100-sxm").gpu
+
+
+def collectives(tasks: Any) -> list[Collective]:
+    return [task.operator for task in tasks if isinstance(task.operator, Collective)]
+
+
+def shared(name: str, ranks: int) -> tuple[Task, ...]:
+    """The tasks of one GPU for a token, tensor parallel."""
+    graph = token_graph(load_model(name), SIZES, 1024)
+    assert isinstance(graph, Graph)
+    split = tensor_parallel(graph, ranks)
+    return with_collectives(split, tasks_of(split.graph, SERVED, gpu()))
+
+
+@pytest.mark.parametrize("name", ["llama3_8b", "qwen3_8b", "mixtral_8x7b"])
+def test_a_layer_of_a_token_has_two_sums_and_its_scores_are_gathered(name: str) -> None:
+    layers = load_model(name).graph().sizes["layers"]
+    found = collectives(shared(name, 4))
+    assert [one.op for one in found] == ["all_reduce"] * (2 * layers) + ["all_gather"]
+    assert {one.size_bytes for one in found[:-1]} == {8 * 4096 * 2}  # tokens, hidden, BF16
+    assert found[-1].size_bytes == 8 * load_model(name).graph().sizes["vocabulary"] * 2
+
+
+def test_each_gpu_keeps_the_keys_of_its_heads_and_all_latent_vectors() -> None:
+    for name, share in (("llama3_8b", 1 / 4), ("deepseek_v2_lite", 1.0)):
+        graph = token_graph(load_model(name), SIZES, 1024)
+        assert isinstance(graph, Graph)
+        part = tensor_parallel(graph, 4).graph
+        assert cache_bytes(part, SERVED, gpu()) == share * cache_bytes(graph, SERVED, gpu())
+
+
+def test_gpus_send_tokens_to_their_experts_and_back() -> None:
+    graph = expert_parallel(load_model("mixtral_8x7b").graph({"batch": 2, "seq_len": 512}), 8)
+    tasks = tasks_of(graph, SERVED, gpu())
+    found = collectives(tasks)
+    assert [one.op for one in found] == ["all_to_all"] * 64
+    assert {one.size_bytes for one in found} == {1024 * 2 * 4096 * 2}  # tokens, experts of each, hidden, BF16
+    products = [task.operator for task in tasks if task.call == "grouped_gemm"]
+    # One expert a GPU, which takes an eighth of what eight GPUs send.
+    assert {(getattr(one, "batch", 0), getattr(one, "m", 0)) for one in products} == {(1, 2048)}
+
+
+def test_models_without_experts_are_not_spread() -> None:
+    with pytest.raises(InputError, match="has no experts to spread"):
+        _ = expert_parallel(load_model("llama3_8b").graph({"seq_len": 8}), 2)
+    with pytest.raises(InputError, match="8 experts do not divide among 3 GPUs"):
+        _ = expert_parallel(load_model("mixtral_8x7b").graph({"seq_len": 8}), 3)
+
+
+# Mixed steps --------------------------------------------------------------------------------------
+
+
+def test_a_mixed_step_multiplies_all_its_tokens_at_once_and_attends_apart() -> None:
+    tasks = tasks_of(mixed_graph(load_model("llama3_8b"), SIZES, 256), SERVED, gpu())
+    (rows,) = {getattr(task.operator, "m", 0) for task in tasks if task.call == "linear" and "decoder" in task.name}
+    assert rows == 256 + 8
+    attended = [task.operator for task in tasks if isinstance(task.operator, Attention)][:2]
+    assert [(one.batch, one.queries, one.keys) for one in attended] == [(1, 256, 1024), (8, 1, 1025)]
+    (scores,) = [task.operator for task in tasks if task.name == "scores"]
+    assert getattr(scores, "m", 0) == 9
+
+
+def test_a_chunk_beyond_its_prompt_is_refused() -> None:
+    with pytest.raises(DecodingError, match="a chunk of 2048 tokens is longer than its prompt of 1024"):
+        _ = mixed_graph(load_model("llama3_8b"), SIZES, 2048)
+    with pytest.raises(DecodingError, match="keeps latent vectors"):
+        _ = mixed_graph(load_model("deepseek_v2_lite"), SIZES, 128)
+
+
+def test_a_mixed_step_takes_less_than_its_parts_apart() -> None:
+    system = load_system("h100-sxm")
+    few = {"layers": 2, "vocabulary": 1024, "seq_len": 512}
+    step = model_step("llama3_8b", mode="inference", graphs=True)
+
+    def time_ms(batch: int, chunk: int) -> float:
+        workload = ModelWorkload("llama3_8b", step.policy, step.options, {**few, "batch": batch}, chunk=chunk)
+        return workload.predict(system).step_ms
+
+    mixed, chunk_alone, tokens_alone = time_ms(32, 256), time_ms(1, 256), time_ms(32, 1)
+    assert max(chunk_alone, tokens_alone) < mixed < chunk_alone + tokens_alone
+
+
+# Types --------------------------------------------------------------------------------------------
+
+
+def test_fp8_quantises_the_rows_that_linear_layers_take_but_for_the_vocabulary() -> None:
+    policy = Policy("inference", "fp8", fusion="serving")
+    tasks = tasks_of(token_graph(load_model("llama3_8b"), SIZES, 1024), policy, gpu())
+    assert sum(task.call == "quantise" for task in tasks) == 4 * 32
+    products = [(task.name, task.operator) for task in tasks if isinstance(task.operator, Gemm)]
+    types = {name.partition(".")[0]: operator.dtype.value for name, operator in products}
+    assert types == {"decoder": "fp8", "scores": "bf16"}
+
+
+@pytest.mark.parametrize("precision", ["w4a16", "w8a16"])
+def test_products_of_narrow_weights_are_refused(precision: Any) -> None:
+    with pytest.raises(PolicyError, match="narrow weights"):
+        _ = Policy("inference", precision)
+
+
+def test_experts_in_fp8_are_refused() -> None:
+    with pytest.raises(PolicyError, match="grouped products have no kernels in fp8 here; choose bf16"):
+        _ = tasks_of(load_model("mixtral_8x7b").graph({"seq_len": 8}), Policy("inference", "fp8"), gpu())
+
+
+# A text as one step -------------------------------------------------------------------------------
+
+ONE = ("--mode", "inference", "--size", "layers=2", "--size", "vocabulary=1024", "--batch", "2", "--prompt", "128")
+TEXT = (*ONE, "--generate", "16", "--graphs", "--format", "json", "--jobs", "1")
+
+
+def read(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert run_cli(list(arguments)) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_compare_and_explain_take_a_text(capsys: pytest.CaptureFixture[str]) -> None:
+    text = read(capsys, "model", "llama3_8b", "--arch", "h100-sxm", *TEXT)
+    compared = read(capsys, "compare", "llama3_8b", "--archs", "h100-sxm,a100-sxm4-80gb", *TEXT)
+    explained = read(capsys, "explain", "llama3_8b", "--arch", "h100-sxm", *TEXT, "--parts-only")
+    total_us = pytest.approx(1e3 * text["total_ms"])
+    assert compared[0]["time_us"] == total_us
+    assert compared[0]["arch"] == "H100-SXM5-80GB"
+    assert compared[0]["energy_mj"] == pytest.approx(1e3 * 2 * 16 * text["energy_per_token_j"])
+    assert explained["total_us"] == total_us
+    assert sum(part["us"] for part in explained["parts"]) == total_us
+
+
+def test_a_served_step_takes_what_its_host_states(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("model", "llama3_8b", "--arch", "h100-sxm", *TEXT, "--set", "host.serving_step_us=700")
+    plain, served = (read(capsys, *asked, *more) for more in ((), ("--serving-overhead",)))
+    assert served["token_ms"] - plain["token_ms"] == pytest.approx(0.7, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (("--chunk", "16", "--generate", "4"), "--chunk: a step of inference with a part of a prompt"),
+        (("--chunk", "16", "--fusion", "none"), "--chunk: a step of an engine that serves language models"),
+        (("--gpus", "3", "--parallel", "tensor"), "do not divide among 3 GPUs"),
+    ],
+)
+def test_wrong_input_is_one_line(capsys: pytest.CaptureFixture[str], more: tuple[str, ...], says: str) -> None:
+    status = run_cli(["model", "llama3_8b", "--arch", "h100-sxm", *ONE, *more])
+    captured = capsys.readouterr()
+    assert (status, captured.out, captured.err.count("\n")) == (2, "", 1)
+    assert says in captured.err
