@@ -150,7 +150,9 @@ class Family(Entry):
         "through L2; reduce, by a second kernel; empty: one CTA goes through all of k"
     )
     swizzle_width: Cost = Field(description="tiles across a stripe of a threadblock swizzle, 0: plain order")
-    swizzle_axis: Literal["m", "n"] = Field(default="m", description="along which a stripe's tiles are counted")
+    swizzle_axis: Literal["m", "n", "longer"] = Field(
+        default="m", description="along which a stripe's tiles are counted; longer: that with more tiles, n of equals"
+    )
     min_n: Count = Field(default=1, description="smallest n it serves")
     max_n: Count | None = Field(default=None, description="largest n it serves: 1 of kernels for vectors")
     takes_batches: bool = Field(default=False, description="the library takes it for every batch that it serves")

@@ -12,7 +12,14 @@ from gpusim.mathmode.resolve import FrameworkOperation, resolve
 from gpusim.models.policy import Policy, PolicyError
 from gpusim.numbers.formats import Dtype
 
-_HELD_IN = {"fp16": Dtype.FP16, "bf16": Dtype.BF16, "int8": Dtype.FP16, "fp8": Dtype.BF16}
+_HELD_IN = {
+    "fp16": Dtype.FP16,
+    "bf16": Dtype.BF16,
+    "int8": Dtype.FP16,
+    "fp8": Dtype.BF16,
+    "w4a16": Dtype.FP16,
+    "w8a16": Dtype.FP16,
+}
 """Types of weights and activations by precision, where not FP32."""
 _AUTOCAST = {"amp-fp16": "fp16", "amp-bf16": "bf16"}
 _ALLOW_TF32 = ("torch.backends.cuda.matmul.allow_tf32", "torch.backends.cudnn.allow_tf32")
@@ -22,6 +29,12 @@ _NARROW = {
     "fp8": (Dtype.FP8, frozenset({"linear"})),
 }
 """Types of 8 bits by precision, and the operations that multiply weights, which inference quantises."""
+_WEIGHTS = {"w4a16": Dtype.INT4, "w8a16": Dtype.INT8}
+"""Types of the weights of linear layers by precision, where they alone are narrow."""
+PAGE_TOKENS = 16
+"""Tokens of a page of a serving engine's cache (vLLM, ``block_size``)."""
+_FLASH_ATTENTION = (8, 0)
+"""First compute capability that FlashAttention runs on, which finds keys in pages and skips those before a window."""
 _PRODUCTS = ("matmul", "conv", "rnn")
 """Kinds of operations that TF32 is for."""
 
@@ -45,6 +58,19 @@ class Arithmetic:
         return Dtype(self.policy.cache_type) if self.policy.cache_type else self.held_in
 
     @property
+    def weights_in(self) -> Dtype | None:
+        """Type of the weights of linear layers, where they alone are narrow."""
+        return _WEIGHTS.get(self.policy.precision)
+
+    def page_tokens(self, dtype: Dtype) -> int | None:
+        """Tokens of a page in which keys and values of a type lie; None where they lie together."""
+        return PAGE_TOKENS if self.policy.fusion == "serving" and self.has_flash_attention(dtype) else None
+
+    def has_flash_attention(self, dtype: Dtype) -> bool:
+        """Whether FlashAttention runs on the GPU in a type."""
+        return self.gpu.capability >= _FLASH_ATTENTION and dtype in (Dtype.FP16, Dtype.BF16)
+
+    @property
     def result_of_int8(self) -> Dtype:
         """Type that INT8 products write: that of the model, or INT8 where an engine keeps it between layers."""
         return Dtype.INT8 if self.policy.fusion == "engine" else self.held_in
@@ -58,7 +84,7 @@ class Arithmetic:
     @property
     def quantises_scores(self) -> bool:
         """Whether the product with the vocabulary is quantised, too: engines leave it in 16 bits beside FP8."""
-        return self.policy.precision != "fp8"
+        return self.policy.precision not in ("fp8", *_WEIGHTS)
 
     def cast_to(self, operation: str) -> Dtype | None:
         """The type to which the framework casts the inputs of an operation; None: they stay as they are.

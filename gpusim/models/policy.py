@@ -14,12 +14,13 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 Pass = Literal["prompt", "token", "ending"]
 PASSES: tuple[Pass, ...] = get_args(Pass)
 """Passes of a decoder in inference: once a batch, once a token, and at each token that ends a sequence."""
-Precision = Literal["fp32", "tf32", "amp-fp16", "amp-bf16", "fp16", "bf16", "int8", "fp8"]
+Precision = Literal["fp32", "tf32", "amp-fp16", "amp-bf16", "fp16", "bf16", "int8", "fp8", "w4a16", "w8a16"]
 """``amp-`` casts what autocast lists; ``fp16`` and ``bf16`` hold the model in that type, its master weights in FP32;
 ``int8`` multiplies in INT8 what autocast would lower, and holds the rest in FP16; ``fp8`` multiplies
-linear layers within blocks in FP8, with scales by row, and holds the rest in BF16."""
+linear layers within blocks in FP8, with scales by row, and holds the rest in BF16; ``w4a16`` and ``w8a16`` hold the
+weights of such layers in INT4, 128 to a scale, and INT8, and the rest in FP16."""
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
-LOWERED: tuple[Precision, ...] = ("amp-fp16", "amp-bf16", "fp16", "bf16", "int8", "fp8")
+LOWERED: tuple[Precision, ...] = ("amp-fp16", "amp-bf16", "fp16", "bf16", "int8", "fp8", "w4a16", "w8a16")
 """Precisions whose convolutions take images as NHWC, unless said otherwise: Tensor Cores multiply along channels."""
 Layout = Literal["nchw", "nhwc"]
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
@@ -46,9 +47,6 @@ def default_layout(precision: str) -> Layout:
 
 _FUSES_ATTENTION = Version("2.0")
 """First PyTorch with scaled_dot_product_attention."""
-
-
-_WEIGHT_ONLY = ("w4a16", "w8a16")
 
 
 class PolicyError(InputError):
@@ -96,13 +94,9 @@ class Policy:
         return self.attention == "fused" or (self.attention is None and Version(self.version) >= _FUSES_ATTENTION)
 
     def __post_init__(self) -> None:
-        if self.precision in _WEIGHT_ONLY:
-            raise PolicyError(
-                f"precision: {self.precision}: products of narrow weights have no kernels here; choose fp8"
-            )
         if self.precision not in PRECISIONS:
             raise PolicyError(f"precision: expected one of {', '.join(PRECISIONS)}, got '{self.precision}'")
-        if self.precision in ("int8", "fp8") and self.mode == "train":
+        if self.precision in ("int8", "fp8", "w4a16", "w8a16") and self.mode == "train":
             raise PolicyError(f"precision: {self.precision} is for inference; train in another precision")
         if self.fusion in ("engine", "serving") and self.mode == "train":
             raise PolicyError(f"fusion: {self.fusion} is for inference; train with none or elementwise")

@@ -122,7 +122,9 @@ class Tape:
         if key in self._casts:
             return self._casts[key]
         result = self.new(value.shape, dtype, value, name=f"{value.name}.{dtype.value}")
-        if dtype in (Dtype.INT8, Dtype.FP8) and value.name in self.parameters:  # quantised before the model runs
+        if (
+            dtype in (Dtype.INT4, Dtype.INT8, Dtype.FP8) and value.name in self.parameters
+        ):  # quantised before the model runs
             return result
         self.pointwise("cast", ("copy",), [value], [result])
         self.record(result, [value], lambda gradient: [self.cast(gradient, value.dtype)])

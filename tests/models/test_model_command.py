@@ -281,7 +281,7 @@ def test_the_memory_said_before_a_text_is_generated_is_that_of_its_last_token() 
         (("bert_larg", "--arch", "t4"), "bert_large"),
         (("bert_large", "--arch", "t5"), "t5"),
         (("bert_large", "--arch", "t4", "--image-size", "224"), "image_size"),
-        (("bert_large", "--arch", "t4", "--precision", "fp8"), "precision: expected one of fp32"),
+        (("bert_large", "--arch", "t4", "--precision", "fp9"), "precision: expected one of fp32"),
         (("bert_large", "--arch", "t4", "--precision", "int8"), "int8 is for inference"),
         (("bert_large", "--arch", "t4", "--precision", "tf32"), "tf32 on T4: TF32 needs compute capability 8.0"),
         (

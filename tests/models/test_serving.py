@@ -27,8 +27,8 @@ SERVED = Policy("inference", "bf16", fusion="serving")
 SIZES = {"batch": 8, "seq_len": 1024}
 
 
-def gpu() -> Any:
-    return load_system("h100-sxm").gpu
+def gpu(name: str = "h100-sxm") -> Any:
+    return load_system(name).gpu
 
 
 def collectives(tasks: Any) -> list[Collective]:
@@ -123,10 +123,35 @@ def test_fp8_quantises_the_rows_that_linear_layers_take_but_for_the_vocabulary()
     assert types == {"decoder": "fp8", "scores": "bf16"}
 
 
-@pytest.mark.parametrize("precision", ["w4a16", "w8a16"])
-def test_products_of_narrow_weights_are_refused(precision: Any) -> None:
-    with pytest.raises(PolicyError, match="narrow weights"):
-        _ = Policy("inference", precision)
+@pytest.mark.parametrize(("precision", "b_dtype", "group"), [("w4a16", "int4", 128), ("w8a16", "int8", None)])
+def test_narrow_weights_are_those_of_linear_layers_but_for_the_vocabulary(
+    precision: Any, b_dtype: str, group: int | None
+) -> None:
+    policy = Policy("inference", precision, fusion="serving")
+    tasks = tasks_of(token_graph(load_model("llama3_8b"), SIZES, 1024), policy, gpu())
+    products = [(task.name, task.operator) for task in tasks if isinstance(task.operator, Gemm)]
+    types = {
+        (name.partition(".")[0], one.dtype.value, one.b_dtype and one.b_dtype.value, one.group)
+        for name, one in products
+    }
+    assert types == {("decoder", "fp16", b_dtype, group), ("scores", "fp16", None, None)}
+    assert all(task.call != "quantise" for task in tasks)
+
+
+def test_attention_of_a_cache_reads_pages() -> None:
+    policy = Policy("inference", "bf16", fusion="serving")
+    for tokens in (1, 2048):
+        graph = (
+            token_graph(load_model("llama3_8b"), SIZES, 1024) if tokens == 1 else load_model("llama3_8b").graph(SIZES)
+        )
+        attended = [one.operator for one in tasks_of(graph, policy, gpu()) if isinstance(one.operator, Attention)]
+        assert len(attended) == 32
+        assert {(one.packed, one.page_tokens, one.key_heads) for one in attended} == {(True, 16, 8)}
+    # Turing's kernels find no pages.
+    older = tasks_of(
+        token_graph(load_model("llama3_8b"), SIZES, 1024), Policy("inference", "fp16", fusion="serving"), gpu("t4")
+    )
+    assert {one.operator.page_tokens for one in older if isinstance(one.operator, Attention)} == {None}
 
 
 def test_experts_in_fp8_are_refused() -> None:

@@ -124,6 +124,8 @@ class KernelFacts:
     """Tiles across a stripe of the threadblock swizzle; 0: plain order."""
     stripes_across_n: bool = False
     """Whether the stripes of the swizzle lie side by side along n; each runs along m."""
+    stripes_across_longer: bool = False
+    """Whether they lie side by side along the axis with more tiles."""
     producer_warps: int = 0
     """Warps of a CTA that only load."""
     instances: int = 1

@@ -163,6 +163,7 @@ def _facts(gpu: Gpu, kernel: Kernel, problem: Problem, resources: Resources, res
         stages=kernel.stages,
         swizzle_width=family.swizzle_width,
         stripes_across_n=family.swizzle_axis == "n" and family.swizzle_width > 0,
+        stripes_across_longer=family.swizzle_axis == "longer",
         producer_warps=loop.producer_warps,
         instances=loop.instances,
         persistent=loop.persistent,

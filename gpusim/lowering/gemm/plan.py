@@ -270,7 +270,8 @@ def _schedules(
     fixed_up = ~(choices.reduce | kernels.adds_to_result)
     fixup_times = np.where(fixed_up, partners(gpu, tiles, resident_ctas), 0)
     chain = np.minimum(fixup_times, partners_at_once(gpu, tiles, resident_ctas))
-    across = np.where(kernels.stripes_across_n, tiles.counts[1], tiles.counts[0])
+    across_y = _stripes_across_y(kernels, tiles)
+    across = np.where(across_y, tiles.counts[1], tiles.counts[0])
     swizzle_width = np.minimum(np.where(kernels.swizzle_width > 0, kernels.swizzle_width, across), across)
     moved = _traffic(gpu, kernels, problems, tiles, step, tiles.ctas * store_bytes, swizzle_width, warm=warm)
     c_bytes = np.zeros(store_bytes.shape)
@@ -296,7 +297,7 @@ def _schedules(
             splits=split_k,
             batch=tiles.batch,
             swizzle_width=swizzle_width,
-            stripes_across_y=kernels.stripes_across_n,
+            stripes_across_y=across_y,
         ),
         steps=tiles.steps,
         step=step,
@@ -348,6 +349,12 @@ def _tiles_of_groups(counts: tuple[int, ...], tile: Array) -> tuple[Array, Array
     return of_group, ceil_div(together, of_group)
 
 
+def _stripes_across_y(kernels: Any, tiles: Tiles) -> Array:
+    """Whether the stripes of a threadblock swizzle lie side by side along y, and each runs along x."""
+    longer = tiles.counts[1] >= tiles.counts[0]
+    return np.asarray(np.where(kernels.stripes_across_longer, longer, kernels.stripes_across_n))
+
+
 def _traffic(
     gpu: Gpu,
     kernels: Any,
@@ -368,8 +375,10 @@ def _traffic(
     planes = tiles.batch * tiles.split_k
     wave_tiles = np.minimum(of_product, concurrent_ctas)
 
+    across_y = _stripes_across_y(kernels, tiles)
+
     def across_first(natural: Array) -> Array:
-        return np.where(kernels.stripes_across_n, natural[::-1], natural)
+        return np.where(across_y, natural[::-1], natural)
 
     counts = across_first(tiles.counts)
     wave = wave_panels(counts, wave_tiles, swizzle_width)

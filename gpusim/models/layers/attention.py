@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from gpusim.models.layers.elementwise import apply, combine, dropout
 from gpusim.models.layers.layer import Layer, Size
@@ -43,7 +43,7 @@ class Attention(Layer):
     scores in a kernel of its own."""
     window: Size | None = None
     """Keys that a query sees at most, its own place among them; None: all before it. A cache keeps no more, and a token
-    reads no more; of longer prompts all keys are multiplied, as by a kernel without windows."""
+    reads no more; of longer prompts FlashAttention skips the others, and other kernels multiply all keys."""
     scaled: Literal["scores", "queries", "nothing"] = "scores"
     """What an eager implementation divides by the root of the features of a head."""
     clamped: bool = False
@@ -122,6 +122,7 @@ class Attention(Layer):
             causal=self.causal,
             mask=len(inputs) > len(operands),
             dropout=self.dropout > 0 and tape.arithmetic.policy.mode == "train",
+            **self.as_served(tape, queries.dtype),
         )
         tape.launch("attention", forward, [*operands, *inputs[3:]], [result, sums])
 
@@ -132,6 +133,14 @@ class Attention(Layer):
             return [one if of.differentiable else None for one, of in zip(gradients, operands, strict=True)]
 
         return tape.record(result, [queries, keys, values], backward)
+
+    def as_served(self, tape: Tape, dtype: Dtype) -> dict[str, Any]:
+        """What a serving engine adds to fused attention: pages of the cache; and windows in inference."""
+        arithmetic = tape.arithmetic
+        if not self.causal or arithmetic.policy.mode == "train" or not arithmetic.has_flash_attention(dtype):
+            return {}
+        pages = arithmetic.page_tokens(dtype)
+        return {"window": self.window, "packed": pages is not None, "page_tokens": pages}
 
     def _eager(self, tape: Tape, inputs: Sequence[Value]) -> Value:
         """Attention as transformers' eager implementation computes it: heads are copied beside each other, and back.

@@ -7,6 +7,7 @@ memory run along k, the second that of the first operand, ``n`` where they do.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Literal
 
 from packaging.version import Version
@@ -20,6 +21,8 @@ from gpusim.numbers.formats import Dtype
 from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.memory_bound import RowReduction
 
+GROUP = 128
+"""Weights of INT4 along k that share a scale, as GPTQ and AWQ quantise them."""
 INT8_MULTIPLE = 16
 """Sizes of an INT8 product on Tensor Cores are multiples of 16 (cuBLAS, IMMA kernels)."""
 _FUSES_BIAS_OF_3D = Version("1.12")
@@ -66,12 +69,17 @@ class Linear(Layer):
         else:
             x, weight, *biases = tape.eligible(operation, [x, weight, *([bias] if bias else [])])
             held = tape.arithmetic.result_of_int8 if x.dtype is Dtype.INT8 else x.dtype
+            if stands_in_block:
+                weight = tape.cast(weight, tape.arithmetic.weights_in)
         result = tape.new((*x.shape[:-1], n), held, x, weight)
         operands = [x, weight, *biases]
         fused = bool(biases) and fuses_bias(tape.arithmetic.policy.version, len(x.shape))
         taken = operands if fused else operands[:2]
         forward, back = ("nn", "tn") if self.by_inputs else ("tn", "nn")
-        tape.launch("linear", gemm(tape, operation, (1, m, n, k), forward, bias=fused), taken, [result])
+        product = gemm(tape, operation, (1, m, n, k), forward, bias=fused)
+        if weight.dtype is tape.arithmetic.weights_in:
+            product = replace(product, b_dtype=weight.dtype, group=GROUP if weight.dtype is Dtype.INT4 else None)
+        tape.launch("linear", product, taken, [result])
         if biases and not fused:
             tape.pointwise("add", ("add",), [result, *biases], [result])
 
@@ -93,16 +101,13 @@ class Linear(Layer):
 
 
 def quantised_rows(tape: Tape, x: Value) -> Value:
-    """Activations in FP8 with a scale for each row: a kernel that finds its largest element and divides by it.
-
-    vLLM csrc/quantization/fp8/common.cu: dynamic_per_token_scaled_fp8_quant.
-    """
+    """Activations in FP8 with a scale for each row: a kernel that finds its largest element and divides by it."""
     rows, columns = x.elements // x.shape[-1], x.shape[-1]
     result = tape.new(x.shape, Dtype.FP8)
     scales = tape.new((rows,), Dtype.FP32, name=f"{tape.layer}.scales")
     written = (result.touched(), scales.touched())
-    largest = RowReduction("max", rows, columns, (x.touched(),), written, ("scale",))
-    tape.launch("quantise", largest, [x], [result, scales])
+    operator = RowReduction("quantise", rows, columns, (x.touched(),), written)
+    tape.launch("quantise", operator, [x], [result, scales])
     return result
 
 
@@ -165,7 +170,8 @@ def gemm(tape: Tape, operation: str, sizes: tuple[int, int, int, int], layout: s
     narrow = {Dtype.INT8: tape.arithmetic.result_of_int8.value, Dtype.FP8: tape.arithmetic.held_in.value}
     output = narrow.get(path, "")
     op = "bmm" if operation == "matmul" else "linear"
-    return Gemm(m, n, k, path, batch=batch, layout=layout, output=output, op=op, bias=bias)
+    scales = "row" if path is Dtype.FP8 else ""
+    return Gemm(m, n, k, path, batch=batch, layout=layout, output=output, op=op, bias=bias, scales=scales)
 
 
 def fits_int8(*sizes: int) -> bool:

@@ -147,8 +147,18 @@ class MixedAttention(ServedLayer):
             for part, of in (("keys", keys), ("values", values)):
                 shape = (batch, kept, of.shape[-1])
                 reads.append(tape.new(shape, cached_in, name=f"{tape.layer}.{part}.{name}"))
+            pages = tape.arithmetic.page_tokens(cached_in)
             operator = AttentionOperator(
-                batch, self.heads, new, kept, each, cached_in, key_heads=self.key_heads, causal=True
+                batch,
+                self.heads,
+                new,
+                kept,
+                each,
+                cached_in,
+                key_heads=self.key_heads,
+                causal=True,
+                packed=pages is not None,
+                page_tokens=pages,
             )
             tape.launch("attention", operator, reads, [tape.view(result, reads[0].shape)])
         return result
