@@ -46,12 +46,14 @@ networks that matrix multiplications bind come out slower than measured, as they
 """
 COPIED_INPUTS = """\
 torchvision's rows of PyTorch 1.0 have their input on the GPU; in the others the step holds a copy of the input from
-pageable memory, on a host that eight loaders keep busy, which no prediction includes.
+pageable memory, which predictions hold, too, on a host that eight loaders keep busy, which they do not know.
 """
 ENGINES = """\
 PaddleClas's rows are of Paddle Inference with TensorRT, versions up to 8.0, on boards whose form and clocks are not
 stated. The predictions fold layers as an engine does, and run kernels of cuDNN and cuBLAS in place of TensorRT's own,
-without the time of the host and of the copies around the engine.
+one group of channels after the other where the version is below 8 or not known. PaddleClas's loop times a copy of the
+images from pageable memory, and sleeps between two steps "for T4 GPU": steps are taken to run at the highest clock.
+What Paddle computes itself between parts that TensorRT takes is not known, and not predicted.
 """
 THROUGHPUT = "img/s"
 """Unit of the rows that are drawn, and stated by family."""

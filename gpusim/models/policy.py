@@ -78,6 +78,8 @@ class Policy:
     """Repeated blocks keep only their inputs, and run forward once more in the backward pass."""
     scaled_loss: bool = True
     """Training in FP16 scales the loss, and unscales gradients before the update."""
+    loops_groups: bool = False
+    """An engine convolves one group of channels after the other, where there are fewer groups than channels."""
     accumulates: bool = False
     """Gradients of weights are added to those of earlier micro-batches."""
 

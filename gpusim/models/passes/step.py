@@ -14,6 +14,7 @@ from gpusim.models.passes import gradients, optimizer
 from gpusim.models.passes.folding import folded
 from gpusim.models.passes.footprint import live_bytes
 from gpusim.models.passes.fusion import fused
+from gpusim.models.passes.grouped import group_after_group
 from gpusim.models.passes.program import program_tasks, program_used_bytes
 from gpusim.models.policy import Policy, PolicyError
 from gpusim.models.tape import Tape
@@ -47,6 +48,8 @@ def tasks_of(graph: Graph | Program, policy: Policy, gpu: Gpu) -> tuple[Task, ..
         gradients.add_up(tape)
         optimizer.update(tape, graph.optimizer, graph.clipping, graph.counted_loss)
     tasks = tuple(tape.tasks)
+    if policy.loops_groups:
+        tasks = tuple(group_after_group(tasks))
     return tasks if policy.fusion == "none" else fused(tasks)
 
 
