@@ -45,8 +45,7 @@ class Footprint:
 
     @property
     def capacity_gib(self) -> float:
-        """Boards are sold by binary gigabytes."""
-        return self.gpu.dram.capacity_gb
+        return self.gpu.dram.visible_gib
 
     @property
     def fits(self) -> bool:

@@ -68,7 +68,7 @@ def used_bytes(graph: Graph | Program, policy: Policy, gpu: Gpu, tasks: Sequence
     Of each step that is followed: a captured model's later ones find the segments that the first left.
     """
     if isinstance(graph, Program):
-        return program_used_bytes(graph, policy, gpu.dram.capacity_gb * GIB)
+        return program_used_bytes(graph, policy, gpu.dram.visible_gib * GIB)
     return [live_bytes(tasks)]
 
 
