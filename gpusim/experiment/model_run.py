@@ -57,6 +57,7 @@ class Script(Part):
     adds_gradients: bool = Field(default=False, description="never clears gradients, to which each pass adds its own")
     waits: bool = Field(default=False, description="for the end of each step")
     scales_loss: bool = Field(default=True, description="in FP16, and unscales gradients before the update")
+    updates: bool = Field(default=True, description="parameters; else it clears gradients alone, as a benchmark may")
     rests: bool = Field(
         default=False,
         description="after each step for longer than the governor averages over: a step runs at the highest clock",
@@ -106,6 +107,7 @@ class ModelRun(Part):
             scaled_loss=self.script.scales_loss,
             accumulates=self.passes > 1 or self.script.adds_gradients,
             loops_groups=self.script.loops_groups,
+            updates=self.script.updates,
         )
 
     @property

@@ -74,6 +74,8 @@ class Policy:
     attention out. Layers whose bias differs by query stay eager."""
     fused_optimizer: bool = True
     """One kernel updates many parameters; else each parameter has kernels of its own."""
+    updates: bool = True
+    """Training updates parameters; else it clears gradients alone, where they are not freed."""
     checkpointing: bool = False
     """Repeated blocks keep only their inputs, and run forward once more in the backward pass."""
     scaled_loss: bool = True

@@ -483,6 +483,17 @@ def test_an_engine_runs_a_resnet_as_convolutions_and_residual_sums() -> None:
         Policy(fusion="engine")
 
 
+def test_training_without_an_update_clears_gradients_alone() -> None:
+    graph = graph_of("resnet50", batch=8)
+    policy = Policy(version="1.7", fused_optimizer=False, updates=False)
+    tasks = tasks_of(graph, policy, gpu(V100))
+    cleared = [task for task in tasks if task.phase == "update"]
+    assert len(cleared) == len([task for task in tasks if task.call == "accumulate"]) == 161
+    assert all(task.reads == () for task in cleared)
+    freed = tasks_of(graph, replace(policy, version="2.1"), gpu(V100))
+    assert not [task for task in freed if task.phase == "update"]
+
+
 def test_an_older_engine_convolves_one_group_after_the_other() -> None:
     graph = graph_of("se_resnext101_32x4d", batch=8)
     policy = Policy("inference", "fp16", fusion="engine")

@@ -74,13 +74,14 @@ TIMED_ALONE = Script(waits=True, channels_last=())
 """A model by itself: each step is waited for, and images are as PyTorch makes them."""
 SCRIPTS: Mapping[str, Script] = {
     "timm": Script(fused_optimizer=(), waits=True, scales_loss=False, channels_last=()),
-    "torchvision": Script(waits=True, scales_loss=False, channels_last=()),
+    "torchvision": Script(fused_optimizer=(), waits=True, scales_loss=False, channels_last=(), updates=False),
     "paddle-tensorrt": Script(waits=True, channels_last=(), rests=True, copies_images=True),
 }
 """Scripts by the library that the column ``framework`` names. timm's benchmark.py waits for each step, and updates
-parameters one after the other, without a scale of the loss. PaddleClas's loop (PaddlePaddle/PaddleClas@010ee18
-tools/infer/predict.py) times a copy of new images to the GPU, the engine, and a copy of its results; then it sleeps for
-10 ms "for T4 GPU", and makes as many random numbers as the next images have."""
+parameters one after the other, without a scale of the loss. The loop on torchvision's networks
+(ryujaehun/pytorch-gpu-benchmark@3f47a9e) clears gradients, and has no optimizer. PaddleClas's loop
+(PaddlePaddle/PaddleClas@010ee18 tools/infer/predict.py) times a copy of new images to the GPU, the engine, and a copy
+of its results; then it sleeps for 10 ms "for T4 GPU", and makes as many random numbers as the next images have."""
 COPIED = "copy of the input from pageable memory inside"
 """Note of a row whose step holds such a copy."""
 LOOPS_GROUPS = Version("8")
@@ -276,7 +277,7 @@ def workload_of(row: StepRow, known: KnownModel, length: int | None = None) -> M
         version=row.torch,
         script=known.script.model_copy(update={"container": _container(row), **_condition(row, engine=engine)}),
     )
-    without = ("update",) if row.unit == STEP_TIMES else ()
+    without = ("update",) if row.unit == STEP_TIMES and known.script.updates else ()
     return replace(run.workload(row.gpu), without=without, parallel=row.parallel)
 
 
