@@ -56,8 +56,9 @@ ENGINES = """\
 PaddleClas's rows are of Paddle Inference with TensorRT, versions up to 8.0, on boards whose form and clocks are not
 stated. The predictions fold layers as an engine does, and run kernels of cuDNN and cuBLAS in place of TensorRT's own,
 one group of channels after the other where the version is below 8 or not known. PaddleClas's loop times a copy of the
-images from pageable memory, and sleeps between two steps "for T4 GPU": steps are taken to run at the highest clock.
-What Paddle computes itself between parts that TensorRT takes is not known, and not predicted.
+images from pageable memory, and sleeps between two steps "for T4 GPU": steps are taken to run at the highest clock,
+although the average that the fitted governor holds to the limit is shorter than most of them. What Paddle computes
+itself between parts that TensorRT takes is not known, and not predicted.
 """
 NO_KERNEL = "no kernel of its type computes it"
 """End of a reason that begins with the layer."""
