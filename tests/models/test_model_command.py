@@ -456,7 +456,11 @@ def test_a_row_says_what_its_loop_and_its_engine_do(tmp_path: Path) -> None:
     assert {(one.policy.fusion, one.options.rests, one.options.copied_bytes) for one in workloads} == {
         ("engine", True, 8 * 3 * 224 * 224 * 4)
     }
+    (contained,) = read_steps(
+        _steps(tmp_path, boards | {"container": "nvcr.io/nvidia/pytorch:20.10-py3 cuda-11.1 cudnn-8.0.4"})
+    )
     known = KnownModel("resnet50", script=SCRIPTS["torchvision"])
+    assert workload_of(contained, known).policy.version == "1.7"
     loops = [workload_of(one, known).options for one in (without, inside)]
     assert [(one.rests, one.copied_bytes) for one in loops] == [(False, 0), (False, 8 * 3 * 224 * 224 * 2)]
 
