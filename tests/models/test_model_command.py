@@ -240,9 +240,10 @@ def test_what_does_not_fit_is_said_before_anything_is_predicted(
     status, out, said = command(capsys, *asked)
     before, begun = said.splitlines()
     assert (status, out, begun) == (2, "", "gpusim: the prediction begins")
-    found = re.fullmatch(rf"gpusim: {asked[0]} in [a-z0-9-]+ needs ([0-9.]+) GiB of 16 GiB on {where}", before)
+    found = re.fullmatch(rf"gpusim: {asked[0]} in [a-z0-9-]+ needs ([0-9.]+) GiB of ([0-9.]+) GiB on {where}", before)
     assert found is not None, before
-    assert float(found[1]) > 16
+    assert float(found[1]) > float(found[2])
+    assert found[2] == ("14.75" if where == "T4" else "15.76")
 
 
 def test_each_case_that_does_not_fit_is_named_and_others_are_not(
