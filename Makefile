@@ -50,7 +50,7 @@ ROWS_OF_ampere_ga10x := 200
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-browser capture-libraries zoo zoo-page replay fuzz site site-serve schemas calibrate calibrate-libraries intervals generations check format bench bench-baseline readme datasheets figures dist dist-check constraints clean
+.PHONY: help demo test test-slow test-browser capture-libraries zoo zoo-page zoo-section replay fuzz site site-serve schemas calibrate calibrate-libraries intervals generations check format bench bench-baseline readme datasheets figures dist dist-check constraints clean
 
 help:
 	@echo "make demo         install, run experiments/a100_vs_v100_gemm.yaml, print the table and the paths of the plots"
@@ -71,6 +71,7 @@ help:
 	@echo "make readme       update the tables of the README and of docs/ (accuracy, model, speed); make calibrate and make bench come first"
 	@echo "make zoo          capture the networks that a table of whole models names (TABLE=steps.csv FOLDER=models)"
 	@echo "make zoo-page     capture those of all tables, predict their rows, and write docs/zoo.md (ZOO=tables, FOLDER=models; three hours)"
+	@echo "make zoo-section  those of random samples and of tables predicted anew, as a section of that page (20 minutes)"
 	@echo "make datasheets   make shipped boards again from their datasheets, and write docs/extending.md how far predictions move"
 	@echo "make figures      draw the pictures of docs/ again, predict its tables of claims and of the design space, execute its notebook and tutorials"
 	@echo "make dist         check what wheel and sdist hold, build both into dist/"
@@ -177,6 +178,21 @@ zoo-page: $(VENV)/.capture
 		> results/zoo/$(basename $(notdir $(table))).json.new; mv results/zoo/$(basename $(notdir $(table))).json.new \
 		results/zoo/$(basename $(notdir $(table))).json;)
 	$(BIN)/python benchmarks/zoo_page.py $(patsubst %.csv,results/zoo/%.json,$(notdir $(ZOO)))
+
+# Random samples of tables, and tables that are predicted anew, as a section of that page.
+LATER := $(patsubst %,results/zoo/%.csv,timm_rtx3090_versions paddleclas_sample torchvision_boards)
+
+zoo-section: $(VENV)/.capture
+	@test -n "$(ZOO)" || { echo "no tables of whole models: make zoo-section ZOO='inference.csv paddleclas.csv'" >&2; exit 2; }
+	mkdir -p results/zoo
+	$(BIN)/python -m benchmarks.zoo_sample $(filter %timm_rtx3090_inference.csv,$(ZOO)) --networks 40 --seed 36 \
+		--where torch=1.13,2.4 -o results/zoo/timm_rtx3090_versions.csv
+	$(BIN)/python -m benchmarks.zoo_sample $(filter %paddleclas.csv,$(ZOO)) --networks 25 --seed 36 -o results/zoo/paddleclas_sample.csv
+	cp $(filter %torchvision_boards.csv,$(ZOO)) results/zoo
+	-$(BIN)/python -m benchmarks.zoo $(LATER) -o $(FOLDER)
+	$(foreach table,$(LATER),$(BIN)/gpusim validate $(table) --model-path $(call models_of,$(table)) --format json \
+		> $(table:.csv=.json.new); mv $(table:.csv=.json.new) $(table:.csv=.json);)
+	$(BIN)/python benchmarks/zoo_page.py --section $(LATER:.csv=.json)
 
 readme: $(VENV)/.runtime $(RECORDED)
 	$(BIN)/python benchmarks/readme.py $(addprefix --published ,$(PUBLISHED)) $(addprefix --microbenchmarks ,$(wildcard $(MICROBENCHMARKS))) \

@@ -1,6 +1,10 @@
 """Writes docs/zoo.md and its plot, from reports of ``gpusim validate --format json`` on tables of whole models.
 
 python benchmarks/zoo_page.py REPORT.json...
+python benchmarks/zoo_page.py --section REPORT.json...
+
+The second form writes a section of the page alone: tables that were predicted later than the page, or random samples of
+tables' networks (``benchmarks.zoo_sample``). A new page keeps the section that the one before it had.
 """
 
 from __future__ import annotations
@@ -46,12 +50,25 @@ networks that matrix multiplications bind come out slower than measured, as they
 """
 COPIED_INPUTS = """\
 torchvision's rows of PyTorch 1.0 have their input on the GPU; in the others the step holds a copy of the input from
-pageable memory, on a host that eight loaders keep busy, which no prediction includes.
+pageable memory, which predictions hold, too, on a host that eight loaders keep busy, which they do not know.
 """
 ENGINES = """\
 PaddleClas's rows are of Paddle Inference with TensorRT, versions up to 8.0, on boards whose form and clocks are not
 stated. The predictions fold layers as an engine does, and run kernels of cuDNN and cuBLAS in place of TensorRT's own,
-without the time of the host and of the copies around the engine.
+one group of channels after the other where the version is below 8 or not known. PaddleClas's loop times a copy of the
+images from pageable memory, and sleeps between two steps "for T4 GPU": steps are taken to run at the highest clock,
+although the average that the fitted governor holds to the limit is shorter than most of them. What Paddle computes
+itself between parts that TensorRT takes is not known, and not predicted.
+"""
+NO_KERNEL = "no kernel of its type computes it"
+"""End of a reason that begins with the layer."""
+SECTION = "later"
+"""Markers of the section."""
+LATER = """\
+## Predicted later
+
+Tables, and random samples of 40 and 25 networks of tables (`benchmarks/zoo_sample.py`, seed 36), that were predicted
+after the rest of this page; they take the place of lines of the same tables above.
 """
 THROUGHPUT = "img/s"
 """Unit of the rows that are drawn, and stated by family."""
@@ -83,7 +100,13 @@ def main() -> None:
     """Write the page and the plot."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("reports", nargs="+", type=Path)
-    reports = {path.stem: _report(path) for path in parser.parse_args().reports}
+    parser.add_argument("--section", action="store_true", help="write the section of later tables alone")
+    options = parser.parse_args()
+    reports = {path.stem: _report(path) for path in options.reports}
+    if options.section:
+        PAGE.write_text(replaced(PAGE, {SECTION: later(reports)}), encoding="utf-8")
+        print(f"wrote a section of {PAGE}")
+        return
     parity(reports).savefig(PLOT, dpi=130)
     README.write_text(replaced(README, {"zoo": _summary(_throughputs(reports))}), encoding="utf-8")
     sections = (
@@ -91,8 +114,8 @@ def main() -> None:
         "\n".join(_table_lines(reports)),
         *_sentences(reports),
         CONDITIONS,
-        *([COPIED_INPUTS] if any(name.startswith("torchvision") for name in reports) else []),
-        *([ENGINES] if any(name.startswith("paddleclas") for name in reports) else []),
+        *_conditions(reports),
+        _kept(),
         "## By family\n\nRows in images/s, by the first part of their names: both layouts, all versions.",
         "\n".join(_family_lines(_throughputs(reports))),
         "## Farthest off\n\nThe median of each network's rows, by mode and layout.",
@@ -101,6 +124,49 @@ def main() -> None:
     )
     PAGE.write_text("\n\n".join(one.strip() for one in sections) + "\n", encoding="utf-8")
     print(f"wrote {PAGE} and {PLOT}")
+
+
+def later(reports: Mapping[str, Mapping[str, Any]]) -> str:
+    """The section of tables that were predicted after the page."""
+    tables, sentences = "\n".join(_table_lines(reports)), _sentences(reports)
+    batches = [line for name, one in reports.items() for line in _batch_lines(name, one["rows"])]
+    parts = (
+        LATER,
+        tables,
+        "\n".join((*BATCH_HEAD, *batches)) if batches else "",
+        *sentences,
+        *_conditions(reports),
+        f"Written at {commit()}.",
+    )
+    return "\n\n".join(one.strip() for one in parts if one) + "\n"
+
+
+BATCH_HEAD = (
+    row(("table", "GPU", "precision", "batch", "rows", "median error", "mean", "90 % below", "bias")),
+    "|---|---|---|---:|---:|---:|---:|---:|---:|",
+)
+
+
+def _batch_lines(name: str, rows: Sequence[Row]) -> Iterator[str]:
+    """Errors by precision and batch, where a table has batches of one."""
+    if any(one["batch"] == 1 for one in rows):
+        for (gpu, precision, batch), own in _grouped(rows, "gpu", "precision", "batch"):
+            yield row((name, gpu, precision, str(batch), str(len(own)), *_cells(own)[:-1]))
+
+
+def _kept() -> str:
+    """That section of the page as it is, with its markers."""
+    begin, end = f"<!-- {SECTION}:begin -->\n", f"<!-- {SECTION}:end -->"
+    text = PAGE.read_text(encoding="utf-8")
+    return f"{begin}{text.partition(begin)[2].partition(end)[0]}{end}"
+
+
+def _conditions(reports: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """How some of the tables were measured."""
+    if any(name.startswith("torchvision") for name in reports):
+        yield COPIED_INPUTS
+    if any(name.startswith("paddleclas") for name in reports):
+        yield ENGINES
 
 
 def _summary(rows: Sequence[Row]) -> str:
@@ -190,7 +256,8 @@ def _counted(reasons: Mapping[str, int]) -> dict[str, int]:
     """Rows by what is missing, without the names of networks."""
     found: dict[str, int] = defaultdict(int)
     for reason, count in reasons.items():
-        found["networks without a capture" if reason.startswith("model '") else reason] += count
+        without_layer = reason.partition(": ")[2] if reason.endswith(NO_KERNEL) else reason
+        found["networks without a capture" if reason.startswith("model '") else without_layer] += count
     return found
 
 

@@ -107,8 +107,19 @@ class Replaced(TorchFunctionMode):  # type: ignore[misc]  # PyTorch is not check
     yes, and this is noted.
     """
 
-    def __init__(self, functions: Mapping[tuple[Any, str], Callable[..., Any]], script: Path | None = None) -> None:
+    def __init__(
+        self,
+        functions: Mapping[tuple[Any, str], Callable[..., Any]],
+        script: Path | None = None,
+        linear: Callable[[int | None], None] = lambda _: None,
+    ) -> None:
+        """Functions by the places of those that they replace.
+
+        Args:
+            linear: called with the dimensions of the input of a linear layer before it runs, and with None after it.
+        """
         super().__init__()
+        self._linear = linear
         self.assumptions: list[str] = []
         self._script = script
         self._answers: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
@@ -123,7 +134,13 @@ class Replaced(TorchFunctionMode):  # type: ignore[misc]  # PyTorch is not check
             name, answer = self._answers[args[0]]
             self.assumptions.append(f"{line_of(self._script)}: {name}() is {str(answer).lower()}")
             return answer
-        result = self._by_original.get(func, func)(*args, **(kwargs or {}))
+        called, kwargs = self._by_original.get(func, func), kwargs or {}
+        if func is torch.nn.functional.linear:
+            self._linear((args[0] if args else kwargs["input"]).dim())
+            result = called(*args, **kwargs)
+            self._linear(None)
+        else:
+            result = called(*args, **kwargs)
         if func in _ANSWERS and isinstance(result, torch.Tensor) and result.dim() == 0:
             self._answers[result] = _ANSWERS[func]
         return result

@@ -29,6 +29,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # PyTorch is not check
         super().__init__()
         self.trace = Trace()
         self.phase: CallPhase = "forward"
+        self.input_dims: int | None = None
+        """Dimensions of the input of the linear layer that is called, of which ``addmm`` is given a matrix."""
         self._layers = layers
         self._numbers: dict[StorageWeakRef, int] = {}
         self._live: dict[int, StorageWeakRef] = {}
@@ -41,6 +43,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # PyTorch is not check
         if func.namespace not in _NOT_OF_A_DEVICE and not _is_view(func):
             self._note(func, args, kwargs, result)
         return result
+
+    def of_linear(self, input_dims: int | None) -> None:
+        """A linear layer is called on an input of so many dimensions; None: none is."""
+        self.input_dims = input_dims
 
     def keep(self, tensors: Sequence[Any]) -> int:
         """Number tensors that are there all along; the bytes of their storages."""
@@ -82,6 +88,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # PyTorch is not check
         if not on_device or (not func._schema.is_mutable and _shares(on_device, taken)):  # noqa: SLF001
             return
         self.sweep()
+        if self.input_dims is not None and func.overloadpacket is torch.ops.aten.addmm:
+            arguments["input_dims"] = self.input_dims
         outside = "" if func.namespace in ("aten", ATTENTION) else f"{func.namespace}::"
         call = Call(
             f"{outside}{func.overloadpacket.__name__}.{func._overloadname}",  # noqa: SLF001

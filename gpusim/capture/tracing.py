@@ -121,7 +121,7 @@ def traced(source: Source, variant: Variant, point: Point) -> Traced:
         shapes = tuple(tuple(one.shape) for one in cuda.made[held:])
         resident = recorder.keep(cuda.made)
         amp = _HALF.get(variant.precision) if variant.precision.startswith("amp-") else None
-        replaced = Replaced({**OF_CUDA, **({} if eager else OF_ATTENTION)}, source.script)
+        replaced = Replaced({**OF_CUDA, **({} if eager else OF_ATTENTION)}, source.script, recorder.of_linear)
 
         def results_of(result: Any) -> list[Any]:
             found = _results(source.loss(result, point) if source.loss else result)

@@ -229,7 +229,7 @@ def _report_footprints(needs: Sequence[tuple[ModelWorkload, Footprint]]) -> None
         if not memory.fits:
             each = "the fullest" if step.parallel == "pipeline" else "each"
             where = memory.gpu.name if step.gpus == 1 else f"{each} of {step.gpus} {memory.gpu.name}"
-            size = f"{memory.needed_gib:.2f} GiB of {memory.capacity_gib:g} GiB"
+            size = f"{memory.needed_gib:.2f} GiB of {memory.capacity_gib:.4g} GiB"
             print(f"gpusim: {step.model} in {step.policy.precision} needs {size} on {where}", file=sys.stderr)
 
 

@@ -36,6 +36,8 @@ _SHARED = re.compile(r"(?P<how>[a-z]+)[ :]?(?P<degree>\d{1,4})?(?:_(?P<passes>\d
 """``tensor``, ``tensor:4``, and as NeuSight has them ``dp4``, ``tp4``, and ``pp4_2``: four stages, two passes."""
 _STATED = re.compile(r"\b(torch|cuda)-(\d[\w.]*)", re.ASCII)
 """Versions that stand in the place of a container: ``torch-1.4 cuda-10.0 cudnn-7.6.0``."""
+_NVIDIA_CONTAINER = re.compile(r"nvcr\.io/nvidia/", re.ASCII)
+"""Beginning of a container whose versions may stand beside it."""
 COMPILED = "fusion"
 """NeuSight's variant that torch.compile made."""
 MOST_MHZ = 10_000.0
@@ -122,6 +124,7 @@ def _row(fields: Fields, file: str, line: int) -> StepRow:
     parallel, passes = _parallel(fields)
     container = fields.get("container")
     stated = dict(_STATED.findall(container))
+    names_versions = bool(stated) and not _NVIDIA_CONTAINER.match(container)  # in place of a container
     return StepRow(
         file=file,
         line=line,
@@ -134,7 +137,7 @@ def _row(fields: Fields, file: str, line: int) -> StepRow:
         batch=fields.number("batch_per_gpu"),
         value=value,
         unit=fields.one_of("unit", UNITS),
-        framework=fields.get("framework") if stated or not container else container.split()[0],
+        framework=container.split()[0] if container and not names_versions else fields.get("framework"),
         library=fields.get("framework"),
         seq_len=fields.whole("seq_len"),
         # Some tables describe a range of sizes; then the model's own stands.

@@ -23,6 +23,10 @@ from gpusim.models.policy import (
 from gpusim.record import ALSO_SINGLE, Version, as_list
 from gpusim.step.options import StepOptions
 
+IMAGE_SIZE = 224
+"""Height and width of images, unless stated."""
+HALVES: tuple[Precision, ...] = ("fp16", "bf16")
+"""Precisions whose inputs are halves."""
 _Precisions = Annotated[tuple[Precision, ...], BeforeValidator(as_list), ALSO_SINGLE]
 
 
@@ -53,6 +57,18 @@ class Script(Part):
     adds_gradients: bool = Field(default=False, description="never clears gradients, to which each pass adds its own")
     waits: bool = Field(default=False, description="for the end of each step")
     scales_loss: bool = Field(default=True, description="in FP16, and unscales gradients before the update")
+    updates: bool = Field(default=True, description="parameters; else it clears gradients alone, as a benchmark may")
+    rests: bool = Field(
+        default=False,
+        description="after each step for longer than the governor averages over: a step runs at the highest clock",
+    )
+    copies_images: bool = Field(
+        default=False, description="copies the images of each step from pageable memory while the GPU waits"
+    )
+    loops_groups: bool = Field(
+        default=False,
+        description="an engine that convolves one group of channels after the other, as TensorRT before version 8",
+    )
 
 
 class ModelRun(Part):
@@ -90,6 +106,8 @@ class ModelRun(Part):
             fused_optimizer=self.precision in self.script.fused_optimizer,
             scaled_loss=self.script.scales_loss,
             accumulates=self.passes > 1 or self.script.adds_gradients,
+            loops_groups=self.script.loops_groups,
+            updates=self.script.updates,
         )
 
     @property
@@ -103,6 +121,15 @@ class ModelRun(Part):
         """Whether the host waits for the end of each step."""
         return self.mode == "inference" or self.script.waits
 
+    @property
+    def copied_bytes(self) -> float:
+        """Bytes of the images that a pass copies: three channels in FP32, or in half the bits where the model is."""
+        if not self.script.copies_images:
+            return 0.0
+        side = self.sizes.get("image_size", IMAGE_SIZE)
+        size_bytes = 2 if self.precision in HALVES else 4
+        return float(self.sizes.get("batch", 1) * 3 * side * side * size_bytes)
+
     def workload(self, gpu: str) -> ModelWorkload:
         """The step on a GPU, which names the node of several ones."""
         options = StepOptions(
@@ -113,6 +140,8 @@ class ModelRun(Part):
             graphs=self.graphs,
             synchronised=self.waits,
             framework=self.script.container,
+            copied_bytes=self.copied_bytes,
+            rests=self.script.rests,
         )
         return ModelWorkload(self.model, self.policy, options, self.sizes, gpus=self.gpus, node=gpu)
 

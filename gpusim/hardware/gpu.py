@@ -214,6 +214,10 @@ class Dram(Record):
 
     technology: str = Field(description="Memory technology, such as HBM2e or GDDR6.")
     capacity_gb: float = Field(ge=0.25, le=10_000, description="Device memory [GB].")
+    visible_fraction: Share = Field(
+        description="Fraction of the device memory that programs see, contexts included: the rest is the driver's, or "
+        "holds ECC [0 to 1]."
+    )
     peak_bandwidth_gb_per_s: float = Field(ge=1, le=NO_LIMIT, description="Peak bandwidth [GB/s].")
     efficiency_fraction: Share = Field(
         description="Fraction of the peak bandwidth that streaming reads achieve [0 to 1]."
@@ -247,6 +251,11 @@ class Dram(Record):
     )
     latency_ns: float = Field(ge=1, le=10_000, description="Latency of a load that misses L2 and hits the TLB [ns].")
     tlb_miss_ns: float = Field(ge=0, le=100_000, description="Latency added while an SM first translates a page [ns].")
+
+    @property
+    def visible_gib(self) -> float:
+        """Memory that programs see [GiB]. Vendors count the capacity in units of 2^30 bytes, too."""
+        return self.capacity_gb * self.visible_fraction
 
 
 class PipeRate(Record):

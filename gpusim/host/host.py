@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from gpusim.record import Microseconds, Record, record_key
+from gpusim.units import bytes_per_us
 
 Factor = Annotated[float, Field(ge=0.01, le=100)]
 LongMicroseconds = Annotated[float, Field(ge=0, le=1e6)]
@@ -32,6 +33,11 @@ class Host(Record):
     stream_interval_us: Microseconds = Field(description="Shortest interval between launches into a stream [us].")
     library_interval_us: Microseconds = Field(
         description="Shortest interval between calls of a library that selects a kernel [us]."
+    )
+    pageable_copy_gb_per_s: float = Field(
+        ge=0.01,
+        le=10_000,
+        description="Rate of a copy from pageable memory of the host to the GPU, which the host waits for [GB/s].",
     )
     library_handle_us: Microseconds = Field(
         description="A call that creates a library's handle and destroys it, besides its kernels [us]."
@@ -97,6 +103,10 @@ class Host(Record):
         if processes > 1:
             load_us = self.framework_load_of_several_us.get(key, load_us)
         return self.framework_step_us.get(key, 0.0) + per_item_us + loaded_items * load_us
+
+    def pageable_copy_us(self, size_bytes: float) -> float:
+        """Time of a copy of so many bytes from pageable memory to the GPU [us]."""
+        return size_bytes / bytes_per_us(self.pageable_copy_gb_per_s)
 
     def call_us(self, kind: str, framework: str = "") -> float:
         """Host time of a framework's call that launches kernels [us].

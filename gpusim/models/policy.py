@@ -79,12 +79,16 @@ class Policy:
     attention out. Layers whose bias differs by query stay eager."""
     fused_optimizer: bool = True
     """One kernel updates many parameters; else each parameter has kernels of its own."""
+    updates: bool = True
+    """Training updates parameters; else it clears gradients alone, where they are not freed."""
     checkpointing: bool = False
     """Repeated blocks keep only their inputs, and run forward once more in the backward pass."""
     scaled_loss: bool = True
     """Training in FP16 scales the loss, and unscales gradients before the update."""
     cache_type: CacheType = ""
     """Type of cached keys and values, with ``serving``."""
+    loops_groups: bool = False
+    """An engine convolves one group of channels after the other, where there are fewer groups than channels."""
     accumulates: bool = False
     """Gradients of weights are added to those of earlier micro-batches."""
 

@@ -368,7 +368,7 @@ def _memory(result: ModelResult, gpu: Gpu) -> Chart:
         "encoding": {"x": x, "y": y, "tooltip": charts.tips(("at", title, ".4~g"), ("gib", "GiB", ".4~g"))},
     }
     spec = charts.spec_of(rows, height=240, layer=[area])
-    text = f"Most at once is {max(used) / GIB:.3g} GiB of the {gpu.dram.capacity_gb:g} GiB that the GPU has."
+    text = f"Most at once is {max(used) / GIB:.3g} GiB of the {gpu.dram.visible_gib:.4g} GiB that programs see."
     if result.memory_gib > 1.001 * max(used) / GIB:
         text += f" The fullest GPU needs {result.memory_gib:.3g} GiB: it keeps the activations of several passes."
     return Chart(spec, "Memory", text)

@@ -58,7 +58,7 @@ def result_of(
     gpu, operator = system.gpu, chosen.operator
     assert not isinstance(operator, ImplicitGemm | FusedWinograd)  # parts of a convolution's plan
     memory_gib = operator.size_bytes / GIB
-    fits = memory_gib <= gpu.dram.capacity_gb  # vendors count device memory in units of 2^30 bytes
+    fits = memory_gib <= gpu.dram.visible_gib
     used = _utilization(divided, limits, clock_limit(gpu, timed.sustained.clock_mhz))
     return Result(
         arch=gpu.name,
@@ -195,5 +195,5 @@ def _oversize(gpu: Gpu, operator: Operator, memory_gib: float) -> str:
     tensors = "A, B and C" if isinstance(operator, Gemm) else "operands and results"
     return (
         f"{tensors} do not fit into device memory: they take {memory_gib:.4g} GiB, {gpu.name} has "
-        f"{gpu.dram.capacity_gb:g}"
+        f"{gpu.dram.visible_gib:.4g}"
     )

@@ -45,8 +45,7 @@ class Footprint:
 
     @property
     def capacity_gib(self) -> float:
-        """Boards are sold by binary gigabytes."""
-        return self.gpu.dram.capacity_gb
+        return self.gpu.dram.visible_gib
 
     @property
     def fits(self) -> bool:
@@ -222,7 +221,8 @@ def predict_model(
         system = replace(system, host=system.host.of_several())
     host_us = options.host_us + system.host.pass_us(options.framework, waiting, loaded, processes)
     host_us += system.host.serving_step_us if options.serving_overhead else 0.0
-    options = replace(options, host_us=host_us, torch=torch_release(policy))
+    host_us += system.host.pageable_copy_us(options.copied_bytes)
+    options = replace(options, host_us=host_us, torch=torch_release(policy), listed=policy.fusion == "engine")
     saves_bytes, as_graph_us = 0.0, None
     if group and group.parallel == "pipeline":
         found = _stages(system, graph, policy, group)

@@ -21,6 +21,8 @@ class StepOptions:
     """Replayed as a CUDA graph: the host makes one call, and the gaps are those of a graph."""
     serving_overhead: bool = False
     """Each step takes the host's ``serving_step_us`` besides, while the GPU waits."""
+    listed: bool = False
+    """Kernels are launched one after the other from a list, as an engine does, not by calls of a framework."""
     synchronised: bool = False
     """The host waits for the end of each step before it begins the next, as a loop does that reads a result."""
     framework: str = ""
@@ -29,5 +31,9 @@ class StepOptions:
     """Release of PyTorch whose kernels run, such as ``2.1``; empty for the newest that is known."""
     host_us: float = 0.0
     """Host time of each pass beside its calls [us]."""
+    copied_bytes: float = 0.0
+    """Inputs that each pass copies from pageable memory of the host while the GPU waits [B]."""
+    rests: bool = False
+    """The loop rests after each step for longer than the governor averages over: a step runs at the highest clock."""
     limits: bool = True
     """Whether to find what would help each operator, by further simulations."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpusim.models.task import Task
-from gpusim.prediction.power import sustained_clock
+from gpusim.prediction.power import Sustained, power_w, sustained_clock
 from gpusim.prediction.timing import Simulate
 from gpusim.sim.simulate import simulate
-from gpusim.step.clocks import clocks_of
+from gpusim.step.clocks import Clocks, clocks_of
 from gpusim.step.kernels import Kernels, Peers
 from gpusim.step.options import StepOptions
 from gpusim.step.results import Step
@@ -46,10 +46,17 @@ def predict_step(
             runs[clock_mhz] = run(system.host, tasks, kernels.durations_us(clock_mhz), options, overlapped_us)
         return runs[clock_mhz].step_us
 
-    at = sustained_clock(system.gpu, kernels.energy(counts), time_at)
+    energy, highest_mhz = kernels.energy(counts), system.gpu.clock.max_mhz
+    if options.rests:
+        at = Sustained(highest_mhz, power_w(system.gpu, energy, time_at(highest_mhz), highest_mhz))
+    else:
+        at = sustained_clock(system.gpu, energy, time_at)
     durations_us, simulated = kernels.durations_us(at.clock_mhz), runs[at.clock_mhz]
     computed = sorted((span for span in simulated.spans if span.stream == COMPUTE), key=lambda span: span.start_us)
-    clocks = clocks_of(system.gpu, computed, kernels.energies(), at, kernels.duration_us)
+    if options.rests:
+        clocks = Clocks((1.0,) * len(tasks), at.clock_mhz, at.power_w)
+    else:
+        clocks = clocks_of(system.gpu, computed, kernels.energies(), at, kernels.duration_us)
     if any(longer != 1.0 for longer in clocks.longer):
         overlapped_us = kernels.overlapped_us(at.clock_mhz)
         durations_us = [one * longer for one, longer in zip(durations_us, clocks.longer, strict=True)]

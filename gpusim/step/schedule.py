@@ -134,7 +134,8 @@ def _host_us(host: Host, call: str, options: StepOptions) -> float:
     """Host time of a call, or of a further launch of the call before; none of what a graph holds."""
     if options.graphs:
         return 0.0
-    return host.call_us(call, options.framework) if call else host.stream_interval_us
+    of_a_call = bool(call) and not options.listed
+    return host.call_us(call, options.framework) if of_a_call else host.stream_interval_us
 
 
 def _pass_us(

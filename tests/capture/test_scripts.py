@@ -43,6 +43,13 @@ def test_the_script_of_the_tutorial_is_captured_and_predicted(command: RunGpusim
     assert " img/s" in done.stdout
 
 
+def test_a_linear_layer_is_recorded_with_the_dimensions_of_its_input(command: RunGpusim, tmp_path: Path) -> None:
+    body = "return self.a(self.a(x.reshape(-1, 2, 2, 8)).mean((1, 2)))"
+    trace = trace_of(captured(command, tmp_path, module(body, inputs="torch.empty(batch, 4, 8)")), batch=4)
+    found = [call.arguments["input_dims"] for call in trace.calls if call.base == "addmm"]
+    assert found == [4, 2]
+
+
 # Constructors and types ---------------------------------------------------------------------------
 
 

@@ -109,3 +109,23 @@ def test_the_page_on_captured_networks_has_errors_by_run_family_and_network() ->
     assert list(zoo_page._worst_lines(report["zoo"]["rows"]))[2:] == ["| net | t4 | train | +6 % |"]
     assert any("every call has a kernel model" in text for text in zoo_page._sentences(report))
     assert zoo_page.parity(report).axes[0].get_xscale() == "log"
+
+
+def test_the_page_keeps_a_section_of_what_was_predicted_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "zoo.md"
+    page.write_text("# Before\n<!-- later:begin -->\n<!-- later:end -->\n", encoding="utf-8")
+    report = tmp_path / "zoo.json"
+    steps = EndToEndReport((step("zoo.csv", "z1", "img/s", 0.25),), (), {"zoo.csv": "0" * 64})
+    report.write_text(json.dumps(steps.as_dict()), encoding="utf-8")
+    monkeypatch.setattr(zoo_page, "PAGE", page)
+    monkeypatch.setattr("sys.argv", ["zoo_page.py", "--section", str(report)])
+    zoo_page.main()
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("# Before\n<!-- later:begin -->\n## Predicted later\n")
+    assert "| zoo | t4 | train | 1 | 1 | 25.0 % | 25.0 % |" in text
+    assert zoo_page._kept() == text.removeprefix("# Before\n").removesuffix("\n")
+
+
+def test_reasons_of_layers_without_a_kernel_count_together() -> None:
+    reasons = {f"layer{one}: conv_fwd of fp16 on P40: no kernel of its type computes it": 1 for one in range(3)}
+    assert zoo_page._counted(reasons) == {"conv_fwd of fp16 on P40: no kernel of its type computes it": 3}

@@ -245,5 +245,5 @@ def test_a_product_that_does_not_fit_into_the_memory_says_so() -> None:
     result = predict(unfitted("T4"), Gemm(400_000, 400_000, 400_000, Dtype.FP16), Options(detail="bound"))
     assert result.memory_gib == pytest.approx(3 * 2 * 400_000**2 / 2**30)
     assert not result.fits
-    assert result.notes == ("A, B and C do not fit into device memory: they take 894.1 GiB, T4 has 16",)
+    assert result.notes == ("A, B and C do not fit into device memory: they take 894.1 GiB, T4 has 14.75",)
     assert predict(unfitted("T4"), Gemm(512, 512, 512, Dtype.FP16)).fits

@@ -57,6 +57,7 @@ BESIDE_THEM = {
     *("shared_memory.unified_l1_kib", "shared_memory.banks"),
     *("load_store.l1_latency_cycles", "load_store.l1_bytes_per_cycle"),
     "dram.capacity_gb",
+    "dram.visible_fraction",
     "links.",  # between GPUs
 }
 """Values of which neither holds; a name that ends in a point stands for all below it."""
@@ -189,3 +190,9 @@ def test_every_amount_of_a_program_is_in_the_hash() -> None:
         dataclasses.replace(LAUNCH, cold=False),
     )
     assert len({outcome_key(machine(), one) for one in launches}) == len(launches)
+
+
+def test_programs_see_less_memory_than_a_board_has() -> None:
+    seen = {name: load_spec(name).system.gpu.dram.visible_gib for name in ("t4", "rtx-3090", "a100-sxm4-40gb")}
+    stated = {"t4": (14.56, 14.76), "rtx-3090": (23.5, 23.7), "a100-sxm4-40gb": (39.3, 39.6)}  # by PyTorch's messages
+    assert all(stated[name][0] <= gib <= stated[name][1] for name, gib in seen.items())

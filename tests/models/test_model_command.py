@@ -23,7 +23,14 @@ from gpusim.execution.sweep import predict_one
 from gpusim.files.outputs import write_csv
 from gpusim.models.policy import Policy
 from gpusim.specs import load_spec
-from gpusim.studies.validation.end_to_end import MODELS, WHOLE_MODELS, validate_steps, workload_of
+from gpusim.studies.validation.end_to_end import (
+    MODELS,
+    SCRIPTS,
+    WHOLE_MODELS,
+    KnownModel,
+    validate_steps,
+    workload_of,
+)
 from gpusim.studies.validation.kinds import kind_of
 from gpusim.studies.validation.session import OPERATORS
 
@@ -233,9 +240,10 @@ def test_what_does_not_fit_is_said_before_anything_is_predicted(
     status, out, said = command(capsys, *asked)
     before, begun = said.splitlines()
     assert (status, out, begun) == (2, "", "gpusim: the prediction begins")
-    found = re.fullmatch(rf"gpusim: {asked[0]} in [a-z0-9-]+ needs ([0-9.]+) GiB of 16 GiB on {where}", before)
+    found = re.fullmatch(rf"gpusim: {asked[0]} in [a-z0-9-]+ needs ([0-9.]+) GiB of ([0-9.]+) GiB on {where}", before)
     assert found is not None, before
-    assert float(found[1]) > 16
+    assert float(found[1]) > float(found[2])
+    assert found[2] == ("14.75" if where == "T4" else "15.76")
 
 
 def test_each_case_that_does_not_fit_is_named_and_others_are_not(
@@ -428,6 +436,34 @@ def test_a_row_says_how_its_framework_ran(tmp_path: Path) -> None:
     assert (before.version, before.layout, before.attention, before.fusion) == ("1.13", "nchw", None, "none")
     assert (after.version, after.layout, after.attention, after.fusion) == ("2.1", "nhwc", "fused", "elementwise")
     assert (plain.cuda, chosen.cuda) == (None, 12)
+
+
+def test_a_row_says_what_its_loop_and_its_engine_do(tmp_path: Path) -> None:
+    engine = STEP | {"gpus": "1", "mode": "inference", "framework": "paddle-tensorrt", "image_size": "224"}
+    engine["batch_per_gpu"] = "8"
+    boards = engine | {"framework": "torchvision", "container": "torch-1.4 cuda-10.0", "precision": "fp16"}
+    copies = boards | {"notes": "copy of the input from pageable memory inside"}
+    new, old, unknown, without, inside = read_steps(
+        _steps(
+            tmp_path,
+            *(engine | {"container": f"tensorrt-{one}"} for one in ("8.0.3.4", "7.2.3", "unknown (pages)")),
+            boards,
+            copies,
+        )
+    )
+    known = KnownModel("resnet50", script=SCRIPTS["paddle-tensorrt"])
+    workloads = [workload_of(one, known) for one in (new, old, unknown)]
+    assert [one.policy.loops_groups for one in workloads] == [False, True, True]
+    assert {(one.policy.fusion, one.options.rests, one.options.copied_bytes) for one in workloads} == {
+        ("engine", True, 8 * 3 * 224 * 224 * 4)
+    }
+    (contained,) = read_steps(
+        _steps(tmp_path, boards | {"container": "nvcr.io/nvidia/pytorch:20.10-py3 cuda-11.1 cudnn-8.0.4"})
+    )
+    known = KnownModel("resnet50", script=SCRIPTS["torchvision"])
+    assert workload_of(contained, known).policy.version == "1.7"
+    loops = [workload_of(one, known).options for one in (without, inside)]
+    assert [(one.rests, one.copied_bytes) for one in loops] == [(False, 0), (False, 8 * 3 * 224 * 224 * 2)]
 
 
 def test_a_locked_clock_is_that_of_the_prediction(tmp_path: Path) -> None:

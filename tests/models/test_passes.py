@@ -491,3 +491,27 @@ def test_an_engine_runs_a_resnet_as_convolutions_and_residual_sums() -> None:
     assert size_bytes(tasks) < 0.3 * size_bytes(tasks_of(graph, Policy("inference", "int8"), gpu(T4)))
     with pytest.raises(PolicyError, match="engine is for inference"):
         Policy(fusion="engine")
+
+
+def test_training_without_an_update_clears_gradients_alone() -> None:
+    graph = graph_of("resnet50", batch=8)
+    policy = Policy(version="1.7", fused_optimizer=False, updates=False)
+    tasks = tasks_of(graph, policy, gpu(V100))
+    cleared = [task for task in tasks if task.phase == "update"]
+    assert len(cleared) == len([task for task in tasks if task.call == "accumulate"]) == 161
+    assert all(task.reads == () for task in cleared)
+    freed = tasks_of(graph, replace(policy, version="2.1"), gpu(V100))
+    assert not [task for task in freed if task.phase == "update"]
+
+
+def test_an_older_engine_convolves_one_group_after_the_other() -> None:
+    graph = graph_of("se_resnext101_32x4d", batch=8)
+    policy = Policy("inference", "fp16", fusion="engine")
+    whole, apart = (tasks_of(graph, replace(policy, loops_groups=loops), gpu(T4)) for loops in (False, True))
+    convolutions = [[task for task in tasks if isinstance(task.operator, Convolution)] for tasks in (whole, apart)]
+    grouped = [task for task in convolutions[0] if task.operator.shape.groups > 1]  # type: ignore[union-attr]
+    assert grouped
+    assert len(convolutions[1]) == len(convolutions[0]) + 31 * len(grouped)
+    assert all(task.operator.shape.groups == 1 for task in convolutions[1])  # type: ignore[union-attr]
+    assert flops(apart, "forward") == flops(whole, "forward")
+    assert size_bytes(apart) == pytest.approx(size_bytes(whole))

@@ -89,6 +89,29 @@ def test_a_graph_costs_the_host_nothing(t4: System) -> None:
     assert graphs.step_us == pytest.approx(20 * (1 + t4.host.graph_gap_us))
 
 
+def test_an_engine_launches_from_a_list(t4: System) -> None:
+    tasks, durations_us = [_task()] * 20, [1.0] * 20
+    steps_us = [run(t4.host, tasks, durations_us, StepOptions(listed=listed)).step_us for listed in (True, False)]
+    gap_us = max(t4.host.stream_interval_us, 1 + t4.host.stream_gap_us)
+    assert steps_us == pytest.approx([20 * gap_us, 20 * t4.host.call_us("elementwise")])
+
+
+def test_a_copy_of_inputs_takes_as_long_as_its_bytes(t4: System) -> None:
+    gb_per_s = t4.host.pageable_copy_gb_per_s
+    assert t4.host.pageable_copy_us(1e6 * gb_per_s) == pytest.approx(1000)
+    assert t4.with_values([("host.pageable_copy_gb_per_s", 2 * gb_per_s)]).host.pageable_copy_us(
+        1e6 * gb_per_s
+    ) == pytest.approx(500)
+
+
+def test_a_step_of_a_loop_that_rests_runs_at_the_highest_clock(t4: System) -> None:
+    tasks = [_task(LARGE, call="linear")] * 4
+    steady, rested = (predict_step(t4, tasks, StepOptions(rests=rests, limits=False)) for rests in (False, True))
+    assert steady.clock_mhz < rested.clock_mhz == t4.gpu.clock.max_mhz
+    assert rested.step_us < steady.step_us
+    assert rested.power_w > t4.gpu.power.board_limit_w
+
+
 def test_a_further_kernel_of_a_call_costs_the_host_a_launch(t4: System) -> None:
     tasks = [_task(), _task(call="")]
     host_us = t4.host.call_us("elementwise") + t4.host.stream_interval_us

@@ -88,13 +88,16 @@ def state_bytes_per_parameter(optimizer: Optimizer) -> float:
 
 
 def update(tape: Tape, optimizer: Optimizer, clipping: Clipping, counted_loss: bool = False) -> None:
-    """Launch the update of all parameters that have a gradient."""
+    """Launch the update of all parameters that have a gradient, or what clears gradients alone."""
     tape.phase, tape.layer = "update", "optimizer"
     rule = _RULES[optimizer]
     trained = [(weight, gradient) for weight in tape.parameters.values() if (gradient := tape.gradient(weight))]
     if not trained:
         return
     held = [gradient for _, gradient in trained]
+    if not tape.arithmetic.policy.updates:
+        clear(tape, held)
+        return
     if counted_loss:
         divide(tape, held)
     if tape.arithmetic.scales_loss:

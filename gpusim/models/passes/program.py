@@ -11,6 +11,7 @@ from gpusim.models.aten.memory import context_bytes, used_bytes
 from gpusim.models.aten.program import Program
 from gpusim.models.passes import gradients, optimizer
 from gpusim.models.passes.fusion import fused
+from gpusim.models.passes.grouped import group_after_group
 from gpusim.models.policy import Policy, PolicyError
 from gpusim.models.shape import elements
 from gpusim.models.tape import Tape
@@ -32,6 +33,8 @@ def program_tasks(program: Program, policy: Policy, gpu: Gpu) -> tuple[Task, ...
         gradients.add_up(tape)
         optimizer.update(tape, program.optimizer, program.clipping, program.counted_loss)
     tasks = tuple(tape.tasks)
+    if policy.loops_groups:
+        tasks = tuple(group_after_group(tasks))
     return fused(tasks) if policy.fusion in ("elementwise", "engine") else tasks
 
 

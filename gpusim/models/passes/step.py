@@ -15,6 +15,7 @@ from gpusim.models.passes import gradients, optimizer
 from gpusim.models.passes.folding import folded
 from gpusim.models.passes.footprint import live_bytes
 from gpusim.models.passes.fusion import fused
+from gpusim.models.passes.grouped import group_after_group
 from gpusim.models.passes.program import program_tasks, program_used_bytes
 from gpusim.models.passes.serving import served
 from gpusim.models.policy import Policy, PolicyError
@@ -51,6 +52,8 @@ def tasks_of(graph: Graph | Program, policy: Policy, gpu: Gpu) -> tuple[Task, ..
         gradients.add_up(tape)
         optimizer.update(tape, graph.optimizer, graph.clipping, graph.counted_loss)
     tasks = tuple(tape.tasks)
+    if policy.loops_groups:
+        tasks = tuple(group_after_group(tasks))
     return tasks if policy.fusion in ("none", "serving") else fused(tasks)
 
 
@@ -69,7 +72,7 @@ def used_bytes(graph: Graph | Program, policy: Policy, gpu: Gpu, tasks: Sequence
     Of each step that is followed: a captured model's later ones find the segments that the first left.
     """
     if isinstance(graph, Program):
-        return program_used_bytes(graph, policy, gpu.dram.capacity_gb * GIB)
+        return program_used_bytes(graph, policy, gpu.dram.visible_gib * GIB)
     return [live_bytes(tasks)]
 
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from packaging.version import Version
+
 from gpusim.errors import InputError
 from gpusim.evidence.end_to_end import KNOWN_BY, UNPREDICTED, StepRow, read_steps
 from gpusim.evidence.fields import rows_of
@@ -72,10 +74,18 @@ TIMED_ALONE = Script(waits=True, channels_last=())
 """A model by itself: each step is waited for, and images are as PyTorch makes them."""
 SCRIPTS: Mapping[str, Script] = {
     "timm": Script(fused_optimizer=(), waits=True, scales_loss=False, channels_last=()),
-    "torchvision": Script(waits=True, scales_loss=False, channels_last=()),
+    "torchvision": Script(fused_optimizer=(), waits=True, scales_loss=False, channels_last=(), updates=False),
+    "paddle-tensorrt": Script(waits=True, channels_last=(), rests=True, copies_images=True),
 }
 """Scripts by the library that the column ``framework`` names. timm's benchmark.py waits for each step, and updates
-parameters one after the other, without a scale of the loss."""
+parameters one after the other, without a scale of the loss. The loop on torchvision's networks
+(ryujaehun/pytorch-gpu-benchmark@3f47a9e) clears gradients, and has no optimizer. PaddleClas's loop
+(PaddlePaddle/PaddleClas@010ee18 tools/infer/predict.py) times a copy of new images to the GPU, the engine, and a copy
+of its results; then it sleeps for 10 ms "for T4 GPU", and makes as many random numbers as the next images have."""
+COPIED = "copy of the input from pageable memory inside"
+"""Note of a row whose step holds such a copy."""
+LOOPS_GROUPS = Version("8")
+"""First TensorRT that does not convolve one group after the other; those whose version is not known are older."""
 ENGINES = frozenset({"paddle-tensorrt"})
 """Libraries that run a model as an engine, which the host hands to the GPU at once, and whose attention is spelled out:
 PaddleClas's tables are of TensorRT up to 8.0."""
@@ -261,15 +271,23 @@ def workload_of(row: StepRow, known: KnownModel, length: int | None = None) -> M
         sizes=_sizes_of(row, known, beams, length, infers=infers),
         gpus=row.gpus,
         accumulation=row.accumulation,
-        graphs=engine,
         fusion=fusion,
         attention=row.attention or ("eager" if engine else "fused" if row.compiled and known.matched else None),
         layout=row.layout or (default_layout(row.precision) if engine else known.inference_layout if infers else None),
         version=row.torch,
-        script=known.script.model_copy(update={"container": _container(row)}),
+        script=known.script.model_copy(update={"container": _container(row), **_condition(row, engine=engine)}),
     )
-    without = ("update",) if row.unit == STEP_TIMES else ()
+    without = ("update",) if row.unit == STEP_TIMES and known.script.updates else ()
     return replace(run.workload(row.gpu), without=without, parallel=row.parallel)
+
+
+def _condition(row: StepRow, *, engine: bool) -> dict[str, bool]:
+    """What a row states of its loop, and of the engine's version."""
+    found = {"copies_images": True} if COPIED in row.notes else {}
+    if engine:
+        version = re.search(r"\d+(\.\d+)*", row.framework)
+        found["loops_groups"] = version is None or Version(version[0]) < LOOPS_GROUPS
+    return found
 
 
 def _container(row: StepRow) -> str:
