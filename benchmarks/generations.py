@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gpusim.specs import load_spec
+
 SPECS = Path(__file__).resolve().parent.parent / "arch_specs"
 
 
@@ -42,9 +44,12 @@ def predicted_before_its_fit(arch: str, older: Sequence[Path], measured: Sequenc
         (specs / "confidence" / f"{arch}_fitted.json").unlink(missing_ok=True)
         (specs / f"{arch}_fitted.yaml").write_text(f"extends: {arch}\n", encoding="utf-8")
         report = _gpusim("validate", *map(str, measured), "--arch-path", str(specs), "--format", "json")
+    base = (SPECS / f"{arch}.yaml").resolve()
     names = ("gpu", "dtype", "op", "rows", "mape", "median_ape", "bias")
     tables = [
-        {"table": Path(one["file"]).stem} | {name: one[name] for name in names} for one in json.loads(report)["tables"]
+        {"table": Path(one["file"]).stem} | {name: one[name] for name in names}
+        for one in json.loads(report)["tables"]
+        if base in {file.resolve() for file in load_spec(one["gpu"]).files}  # tables have boards of others too
     ]
     return {"arch": arch, "older": sorted(path.stem for path in older), "tables": tables}
 
