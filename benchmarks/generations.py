@@ -5,10 +5,9 @@ python benchmarks/generations.py hopper --older calibrate/OLDER.csv ... --measur
 The weights that all libraries share are fitted to the tables of older architectures alone; the architecture keeps the
 datasheet and microbenchmark values of its base. Where these are assumed and the fit of the generation before has a
 value, or where their source names rows of its own tables, the value of the generation before stands for them; energies
-keep what follows from published power and the process. Nothing
-recorded of its kernels takes part, and nothing that was read of how its sources time. Without ``--older`` the shipped
-weights serve, where no table of the architecture took part in their fit. The file has the errors by table, for
-``make readme``.
+keep what follows from published power and the process. Nothing recorded of its kernels takes part, and nothing that was
+read of how its sources time. Without ``--older`` the shipped weights serve, where no table of the architecture took
+part in their fit. The file has the errors by table, for ``make readme``.
 """
 
 from __future__ import annotations
