@@ -7,9 +7,9 @@ table states no size), and skips those that are there. Networks are those of tim
 ``framework`` says, or their equals that ``paddleclas.yaml`` names.
 
 With ``--compiled`` the rows that torch.compile made are captured, and no others: each network as TorchInductor compiles
-it at the batch of its row, since Inductor's kernels depend on sizes. They want a folder of their own. ``--sample``
-captures so many of the networks, drawn at random with a seed. ``gpusim validate TABLE --model-path FOLDER/timm`` then
-predicts the rows whose networks are there.
+it at the batch of its row, since Inductor's kernels depend on sizes, and eager at that batch. They want a folder of
+their own. ``--sample`` captures so many of the networks, drawn at random with a seed. ``gpusim validate TABLE
+--model-path FOLDER/timm`` then predicts the rows whose networks are there.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def wanted(tables: Sequence[Path], pattern: str, *, compiled: bool = False) -> M
                     continue
                 size = int(float(row["image_size"])) if row["image_size"] else None
                 batch = int(row["batch_per_gpu"]) if compiled else None
-                found[row["framework"], row["model"], size, batch].add(_variant(row, compiled=compiled))
+                of_row = _variant(row, compiled=compiled)
+                found[row["framework"], row["model"], size, batch] |= {of_row, replace(of_row, compiled=False)}
     twice = [name for (_, name, size), count in Counter(key[:3] for key in found).items() if count > 1]
     if twice:
         raise InputError(f"{twice[0]}: compiled at several batches; --only and a folder for each")

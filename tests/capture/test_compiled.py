@@ -153,7 +153,7 @@ def test_compiled_rows_of_a_table_are_captured_at_their_batch(tmp_path: Path) ->
     table.write_text(TABLE)
     eager = Variant("inference", "amp-fp16", "nchw", "fused")
     assert zoo.wanted([table], "*") == {("timm", "resnet18", 224, None): {eager}}
-    compiled = {("timm", "resnet18", 224, 256): {replace(eager, compiled=True)}}
+    compiled = {("timm", "resnet18", 224, 256): {eager, replace(eager, compiled=True)}}
     assert zoo.wanted([table], "*", compiled=True) == compiled
     table.write_text(f"{TABLE}3,rtx-4090,resnet18,timm,inference,amp-fp16,224,128,nchw,2.4,1\n")
     with pytest.raises(InputError, match="resnet18: compiled at several batches"):
