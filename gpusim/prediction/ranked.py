@@ -87,9 +87,8 @@ def _ranked_convolutions(requests: Sequence[RankRequest]) -> list[Ranked | None]
     if len(numbers) < 2:
         return answers
     asked = [_convolution_request(*requests[number]) for number in numbers]
-    tuned_systems = {
-        id(one[0]): _tuned(one[0]) for one in asked
-    }  # one record for each system: they are told by identity
+    # One record for each system: rankings go by its identity.
+    tuned_systems = {id(one[0]): _tuned(one[0]) for one in asked}
     tuned = [(of, *one[1:]) for one in asked if (of := tuned_systems[id(one[0])])]
     retuned = iter(convolutions_ranked_together(tuned))
     for number, one, found in zip(numbers, asked, convolutions_ranked_together(asked), strict=True):
