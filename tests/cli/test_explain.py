@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import gpusim
 from gpusim.execution.cases import OperatorWorkload
+from gpusim.prediction.results import Result
 from gpusim.specs import load_spec
 from gpusim.studies.explain.losses import losses
 from gpusim.studies.explain.neighbours import neighbours
@@ -171,6 +172,7 @@ def test_tables_name_parts_resources_and_the_sum(command: RunGpusim) -> None:
 def test_the_limit_saves_what_its_row_says(operator: str) -> None:
     found = gpusim.explain("a100-sxm4-80gb", operator_of(operator))
     (title,) = [table.title for table in explanation_tables(found, operator) if "the limit is" in (table.title or "")]
+    assert isinstance(found.of.result, Result)
     named = NAMED[found.of.result.bottleneck]
     saved = [1 - one.time_ratio for one in found.sensitivities if one.resource == named[0] and one.factor == 2.0]
     assert f"twice as much saves {100 * saved[0]:.0f} %" in title
