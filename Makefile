@@ -69,7 +69,7 @@ help:
 	@echo "make intervals    state the errors of attention beside the fits, whose values stay"
 	@echo "make generations  predict architectures before their fit, by weights that older ones share"
 	@echo "make readme       update the tables of the README and of docs/ (accuracy, model, speed); make calibrate and make bench come first"
-	@echo "make zoo          capture the networks that a table of whole models names (TABLE=steps.csv FOLDER=models)"
+	@echo "make zoo          capture the networks that a table of whole models names (TABLE=steps.csv FOLDER=models; COMPILED=yes: compiled)"
 	@echo "make zoo-page     capture those of all tables, predict their rows, and write docs/zoo.md (ZOO=tables, FOLDER=models; three hours)"
 	@echo "make zoo-section  those of random samples and of tables predicted anew, as a section of that page (20 minutes)"
 	@echo "make datasheets   make shipped boards again from their datasheets, and write docs/extending.md how far predictions move"
@@ -157,9 +157,10 @@ bench: $(VENV)/.dev
 bench-baseline: $(VENV)/.dev
 	$(BIN)/python $(BENCH) --record
 
-# TABLE: a table of whole models, whose networks are captured into FOLDER.
+# TABLE: a table of whole models, whose networks are captured into FOLDER; COMPILED=yes: those of the rows that
+# torch.compile made, each at its batch.
 zoo: $(VENV)/.capture
-	$(BIN)/python -m benchmarks.zoo $(TABLE) -o $(FOLDER)
+	$(BIN)/python -m benchmarks.zoo $(TABLE) -o $(FOLDER) $(if $(COMPILED),--compiled)
 
 # Tables whose networks are captured, and where their models are.
 ZOO := $(wildcard $(addprefix $(MEASURED)/../zoo/,timm_rtx3090_inference.csv timm_rtx3090_train.csv torchvision_boards.csv paddleclas.csv))

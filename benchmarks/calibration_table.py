@@ -21,18 +21,28 @@ def left_out_summary(files: Sequence[Path]) -> str:
     reports = [json.loads(path.read_bytes()) for path in files]
     for path, report in zip(files, reports, strict=True):
         whole = {one["kind"]: one["mape"] for one in report["without"] if one["name"] == "all"}
-        errors = (_whole(report)["held_out_mape"], *(whole.get(kind) for kind in WITHOUT), _of_generation(path))
+        generation = of_generation(path)
+        errors = (
+            _whole(report)["held_out_mape"],
+            *(whole.get(kind) for kind in WITHOUT),
+            generation[1] if generation else None,
+        )
         lines.append(row((report["arch"], *("" if error is None else f"{error:.1f} %" for error in errors))))
     return "\n".join([*lines, "", *_same_splits(reports)])
 
 
-def _of_generation(path: Path) -> float | None:
-    """Mean error of the architecture's products before anything was fitted to it, where that was tried [%]."""
+def of_generation(path: Path) -> tuple[int, float] | None:
+    """Rows, and mean error of an architecture's products before anything was fitted to it, where that was tried [%].
+
+    Args:
+        path: report of the architecture's fit.
+    """
     found = path.parent / GENERATIONS / path.name
     if not found.is_file():
         return None
     tables = json.loads(found.read_bytes())["tables"]
-    return float(sum(one["rows"] * one["mape"] for one in tables) / sum(one["rows"] for one in tables))
+    rows = sum(one["rows"] for one in tables)
+    return rows, sum(one["rows"] * one["mape"] for one in tables) / rows
 
 
 def _same_splits(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:

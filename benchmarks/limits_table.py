@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import random
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ from gpusim.prediction.limits import LEAST_SAVING, TOLERANCE
 from gpusim.prediction.options import Options
 from gpusim.prediction.results import Result
 from gpusim.specs import list_archs
-from gpusim.studies.explain.sensitivities import RESOURCES, overrides_of
+from gpusim.studies.explain.sensitivities import NAMED, RESOURCES, overrides_of
 from gpusim.studies.workload import GpuVariant, without_limits
 from gpusim.workloads.attention import Attention
 from gpusim.workloads.convolution import CONVOLUTION_OPS, Convolution, ConvolutionShape
@@ -35,21 +35,6 @@ from gpusim.workloads.operators import Operator
 from gpusim.workloads.vector import Elementwise, LayerNorm, Softmax
 
 COUNT, SEED = 300, 11
-NAMED: Mapping[str, tuple[str, ...]] = {
-    "arithmetic": ("Tensor Core rate", "CUDA core rate"),
-    "issue": ("instruction issue",),
-    "shared_memory": ("shared memory bandwidth",),
-    "l2_port": ("L2 port of an SM",),
-    "l2": ("L2 bandwidth",),
-    "l2_capacity": ("L2 capacity",),
-    "dram": ("DRAM bandwidth",),
-    "sms": ("SMs",),
-    "idle_sms": ("SMs",),
-    "power": ("power limit",),
-    "latency": ("latency of L2 and DRAM",),
-    "launch": ("start of kernels",),
-}
-"""Bottlenecks, and the resources of an explanation that they stand for."""
 BALANCED = "balanced"
 NO_RESOURCE = {"SM clock"}
 """Not to be named: all of an SM at once."""

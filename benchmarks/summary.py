@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from accuracy_table import CONVOLUTIONS, GEMMS, MEMORY_BOUND, kind_of, percent
+from calibration_table import of_generation
 from models_table import without_fitted_host
 from sections import row
 
@@ -22,7 +23,7 @@ LINES = {GEMMS: "GEMMs", CONVOLUTIONS: "convolutions", MEMORY_BOUND: "memory-bou
 
 
 def summary(report: ValidationReport, steps: Iterable[EndToEndReport], calibrations: Sequence[Path]) -> str:
-    """Mean errors as Markdown: kinds of operators, steps of whole models, and GEMMs on boards left out of the fits."""
+    """Mean errors as Markdown: kinds of operators, steps of whole models, GEMMs on boards and generations left out."""
     headings = ("predicted", "measured runs", "mean error", "median", "roofline's mean error")
     lines = [row(headings), "|---|---:|---:|---:|---:|"]
     for kind, scored in _by_kind(report).items():
@@ -40,6 +41,10 @@ def summary(report: ValidationReport, steps: Iterable[EndToEndReport], calibrati
     if calibrations:
         rows, mean = boards_left_out(calibrations)
         lines.append(row(("GEMMs on a GPU that the fit left out", f"{rows:,}", percent(mean), "", "")))
+    if generations := [found for path in calibrations if (found := of_generation(path))]:
+        rows = sum(count for count, _ in generations)
+        mean = sum(count * mape for count, mape in generations) / rows
+        lines.append(row(("GEMMs on a generation before its fit", f"{rows:,}", percent(mean), "", "")))
     return "\n".join([*lines, ""])
 
 

@@ -6,6 +6,7 @@ own marker, dashes and hatch: plots can be read without colour.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -90,12 +91,12 @@ def plain(text: str) -> str:
 
 
 def wrapped(text: str, width_in: float, size: float, *, bold: bool = False) -> str:
-    """Text on lines that are no wider than ``width_in`` [inch]; a longer word is cut."""
+    """Text on lines that are no wider than ``width_in`` [inch]; a longer word is cut, a % keeps its number."""
     text = plain(text)
     if text_width(text, size, bold=bold) <= width_in:
         return text
     lines: list[str] = []
-    for word in text.split(" "):
+    for word in re.split(r" (?!%)", text):
         if lines and text_width(f"{lines[-1]} {word}", size, bold=bold) <= width_in:
             lines[-1] += f" {word}"
             continue

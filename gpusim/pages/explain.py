@@ -22,6 +22,7 @@ from gpusim.sim.trace import LaunchTrace
 from gpusim.specs import Spec
 from gpusim.studies.explain.explanation import Explanation
 from gpusim.studies.explain.neighbours import Neighbour
+from gpusim.studies.explain.sensitivities import limit_saving
 
 TIMELINE_EVENTS = 3000
 """Spans of one SM that a page shows: more are slow to zoom."""
@@ -98,7 +99,8 @@ def _operator_sections(found: Explanation, result: Result, gpu: Gpu, details: Op
     yield Section("Result", [_facts(found, result), *(Prose(note) for note in result.notes)])
     yield from waterfall_sections(found.of, gpu)
     yield Section("Roofline", [_roofline(result, gpu, details.neighbours)])
-    limit = limit_text(result) if result.utilization.savings else ""
+    saving = limit_saving(result, found.sensitivities)
+    limit = limit_text(result, saving) if result.utilization.savings else ""
     yield from tornado_section(found, limit)
     if any(result.counters.stall_cycles.values()):
         yield Section("Stalls", [_stalls(result)])

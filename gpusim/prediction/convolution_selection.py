@@ -19,8 +19,9 @@ from gpusim.lowering.convolution.plan import ConvolutionPlan
 from gpusim.lowering.convolution.pointwise import gemms_of_images, is_pointwise
 from gpusim.lowering.convolution.transforms import Surroundings
 from gpusim.lowering.convolution.winograd import fused, serves, unfused
+from gpusim.lowering.gemm.problem import problem_of
 from gpusim.lowering.pages import effective_l2_bytes
-from gpusim.prediction.choose import GemmCandidate, OnlyCandidate, candidates
+from gpusim.prediction.choose import GemmCandidate, OnlyCandidate, rankings
 from gpusim.prediction.selection import CORES, UnsupportedError, usable_kernels
 from gpusim.system import System
 from gpusim.units import ceil_div
@@ -63,6 +64,10 @@ class ConvolutionCandidate:
         return ConvolutionPlan(self.operator, self.gemm.plan, self.form.before, self.form.after)
 
 
+ConvolutionRequest = tuple[System, Convolution, str | None, Unit | None, str, bool]
+"""What :func:`ranked_convolutions` takes."""
+
+
 def ranked_convolutions(
     system: System, operator: Convolution, name: str | None, unit: Unit | None, torch: str = "", *, warm: bool
 ) -> Sequence[ConvolutionCandidate | OnlyCandidate]:
@@ -76,24 +81,63 @@ def ranked_convolutions(
     Raises:
         UnsupportedError: there are none; the text says what the GPU has.
     """
-    direct = _depthwise(system, operator, name, unit, torch, warm=warm)
-    if direct is not None:
-        return [OnlyCandidate(direct, direct.estimate_us)]
-    boost_mhz = system.gpu.clock.boost_mhz
-    found: list[ConvolutionCandidate] = []
-    for form, kernels in _forms(system, operator, name, unit, torch, warm=warm):
-        around = [*form.before, *form.after]
-        around_us = sum(one.estimate_us for one in around) + system.host.graph_gap_us * len(around)
-        # What a transform has just written is in L2 as far as it fits.
-        gemms: Sequence[GemmCandidate] = candidates(
-            system, form.gemm, kernels, warm=warm and not form.before, clock_mhz=boost_mhz
-        )
-        if isinstance(form.gemm, Gemm):
-            gemms = gemms[:1]  # the choice of the library for matrix multiplications
-        found += [ConvolutionCandidate(operator, one, form, one.estimate_us + around_us) for one in gemms]
+    (found,) = convolutions_ranked_together([(system, operator, name, unit, torch, warm)])
     if not found:
         raise UnsupportedError(_unsupported(system, operator, name, unit))
-    return sorted(found, key=lambda one: one.estimate_us)
+    return found
+
+
+def convolutions_ranked_together(
+    requests: Sequence[ConvolutionRequest],
+) -> list[Sequence[ConvolutionCandidate | OnlyCandidate]]:
+    """:func:`ranked_convolutions` of many, each empty where there are none.
+
+    GEMMs of their forms that differ in nothing but their sizes are ranked at once.
+    """
+    found: list[list[ConvolutionCandidate | OnlyCandidate]] = []
+    alike: dict[tuple[object, ...], list[_Way]] = {}
+    ways: list[list[_Way]] = []
+    for system, operator, name, unit, torch, warm in requests:
+        direct = _depthwise(system, operator, name, unit, torch, warm=warm)
+        found.append([] if direct is None else [OnlyCandidate(direct, direct.estimate_us)])
+        ways.append([])
+        if direct is not None:
+            continue
+        for form, kernels in _forms(system, operator, name, unit, torch, warm=warm):
+            # What a transform has just written is in L2 as far as it fits.
+            way = _Way(system, form, kernels, warm=warm and not form.before)
+            ways[-1].append(way)
+            problem = problem_of(form.gemm)
+            key = (id(system), tuple(map(id, kernels)), way.warm, problem.types, problem.is_large)
+            alike.setdefault(key, []).append(way)
+    for those in alike.values():
+        system, gemms = those[0].system, [way.form.gemm for way in those]
+        ranked = rankings(system, gemms, those[0].kernels, warm=those[0].warm, clock_mhz=system.gpu.clock.boost_mhz)
+        for way, ranking in zip(those, ranked, strict=True):
+            way.ranking = ranking
+    for (_, operator, *_), of_one, plans in zip(requests, ways, found, strict=True):
+        formed = (one for way in of_one for one in way.candidates(operator))
+        plans.extend(sorted(formed, key=lambda one: one.estimate_us))
+    return list(found)
+
+
+@dataclass(slots=True)
+class _Way:
+    """A form of a convolution, with the kernels that compute it."""
+
+    system: System
+    form: Form
+    kernels: tuple[Kernel, ...]
+    warm: bool
+    ranking: Sequence[GemmCandidate] = ()
+
+    def candidates(self, operator: Convolution) -> list[ConvolutionCandidate]:
+        """The ranked plans of its GEMM, with the launches around it."""
+        around = [*self.form.before, *self.form.after]
+        around_us = sum(one.estimate_us for one in around) + self.system.host.graph_gap_us * len(around)
+        # The choice of the library for matrix multiplications
+        gemms = self.ranking[:1] if isinstance(self.form.gemm, Gemm) else self.ranking
+        return [ConvolutionCandidate(operator, one, self.form, one.estimate_us + around_us) for one in gemms]
 
 
 def _depthwise(

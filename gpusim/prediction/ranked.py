@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from gpusim.lowering.gemm.problem import problem_of
 from gpusim.prediction.choose import Candidate, rankings
+from gpusim.prediction.convolution_selection import ConvolutionRequest, convolutions_ranked_together
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import Plan, ranked_plans
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
@@ -45,7 +46,7 @@ def rank(system: System, operator: Operator, options: Options) -> Ranked:
 
 
 def rank_together(requests: Sequence[RankRequest]) -> list[Ranked | None]:
-    """The plans of many requests; GEMMs that differ in nothing but their sizes are ranked at once.
+    """The plans of many requests; GEMMs that differ in nothing but their sizes are ranked at once, convolutions too.
 
     None where a request has nothing in common with others, or no plan: then :func:`rank` answers.
     """
@@ -57,7 +58,7 @@ def rank_together(requests: Sequence[RankRequest]) -> list[Ranked | None]:
                 problem = problem_of(operator)
                 key = (id(system), tuple(map(id, kernels)), options.l2, problem.types, problem.is_large)
                 alike.setdefault(key, []).append(number)
-    answers: list[Ranked | None] = [None] * len(requests)
+    answers = _ranked_convolutions(requests)
     for numbers in alike.values():
         if len(numbers) > 1:
             for number, ranked in zip(numbers, _ranked([requests[number] for number in numbers]), strict=True):
@@ -77,6 +78,29 @@ def _ranked(requests: Sequence[RankRequest]) -> list[Ranked | None]:
         return [Ranked(ranking, None) if ranking else None for ranking in found]
     retuned = rankings(tuned, gemms, kernels, warm=warm, clock_mhz=clock_mhz)
     return [Ranked(one, other[0]) if one and other else None for one, other in zip(found, retuned, strict=True)]
+
+
+def _ranked_convolutions(requests: Sequence[RankRequest]) -> list[Ranked | None]:
+    """The plans of those requests that are convolutions, where there are several."""
+    answers: list[Ranked | None] = [None] * len(requests)
+    numbers = [number for number, (_, operator, _) in enumerate(requests) if isinstance(operator, Convolution)]
+    if len(numbers) < 2:
+        return answers
+    asked = [_convolution_request(*requests[number]) for number in numbers]
+    # One record for each system: rankings go by its identity.
+    tuned_systems = {id(one[0]): _tuned(one[0]) for one in asked}
+    tuned = [(of, *one[1:]) for one in asked if (of := tuned_systems[id(one[0])])]
+    retuned = iter(convolutions_ranked_together(tuned))
+    for number, one, found in zip(numbers, asked, convolutions_ranked_together(asked), strict=True):
+        other = next(retuned) if tuned_systems[id(one[0])] else None
+        if found and other != []:
+            answers[number] = Ranked(found, other[0] if other else None)
+    return answers
+
+
+def _convolution_request(system: System, operator: Operator, options: Options) -> ConvolutionRequest:
+    assert isinstance(operator, Convolution)
+    return system, operator, options.kernel, options.unit, options.torch, options.l2 == "warm"
 
 
 def _tuned(system: System) -> System | None:

@@ -30,8 +30,13 @@ BALANCED = "balanced: "
 """Begins a bottleneck of several resources."""
 
 
-def limit_text(result: Result) -> str:
-    """What would help, how much, and what limits next; where the power limit holds the clock, at which."""
+def limit_text(result: Result, saving: float | None = None) -> str:
+    """What would help, how much, and what limits next; where the power limit holds the clock, at which.
+
+    Args:
+        saving: share of the time that the limit saves if doubled, where another prediction stands beside it; that of
+            the result if None.
+    """
     used, timing = result.utilization, result.timing
     following = _name(used.next_bottleneck, result)
     if used.bottleneck.startswith(BALANCED):
@@ -45,7 +50,8 @@ def limit_text(result: Result) -> str:
     elif used.bottleneck == "latency" and "latency" not in used.savings:
         text = f"{first}: no resource saves 3 % of the time if doubled"
     else:
-        text = f"{first} ({_improvement(used.bottleneck)} saves {100 * used.savings.get(used.bottleneck, 0.0):.0f} %)"
+        saved = used.savings.get(used.bottleneck, 0.0) if saving is None else saving
+        text = f"{first} ({_improvement(used.bottleneck)} saves {100 * saved:.0f} %)"
     return f"{text}; next limit: {following}"
 
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from captures import write_script
 from conftest import RunGpusim, refused
 
+from gpusim.errors import InputError
 from gpusim.models.aten.call import Trace
-from gpusim.models.aten.program import Program, multiply_adds
+from gpusim.models.aten.program import Program, Variant, multiply_adds
 from gpusim.models.loading import open_model
 from gpusim.models.policy import Policy, PolicyError
 
 pytest.importorskip("torch")
 pytest.importorskip("triton", reason="Inductor schedules kernels of a GPU where Triton is installed")
+zoo = pytest.importorskip("zoo")
 
 SCRIPT = """
 class Block(torch.nn.Module):
@@ -136,3 +139,38 @@ def test_steps_of_one_token_are_not_compiled(command: RunGpusim, tmp_path: Path)
     write_script(tmp_path, SCRIPT)
     problem = refused(command("capture", "script.py", "-o", "captured.yaml", "--mode", "token", "--compile"))
     assert "token" in problem
+
+
+TABLE = """\
+id,gpu,model,framework,mode,precision,image_size,batch_per_gpu,layout,torch,compiled
+1,rtx-4090,resnet18,timm,inference,amp-fp16,224,1024,nchw,2.4,0
+2,rtx-4090,resnet18,timm,inference,amp-fp16,224,256,nchw,2.4,1
+"""
+
+
+def test_compiled_rows_of_a_table_are_captured_at_their_batch(tmp_path: Path) -> None:
+    table = tmp_path / "steps.csv"
+    table.write_text(TABLE)
+    eager = Variant("inference", "amp-fp16", "nchw", "fused")
+    assert zoo.wanted([table], "*") == {("timm", "resnet18", 224, None): {eager}}
+    compiled = {("timm", "resnet18", 224, 256): {eager, replace(eager, compiled=True)}}
+    assert zoo.wanted([table], "*", compiled=True) == compiled
+    table.write_text(f"{TABLE}3,rtx-4090,resnet18,timm,inference,amp-fp16,224,128,nchw,2.4,1\n")
+    with pytest.raises(InputError, match="resnet18: compiled at several batches"):
+        zoo.wanted([table], "*", compiled=True)
+
+
+@pytest.mark.parametrize("batch", [256, 8])
+def test_a_compiled_network_is_predicted_at_the_batch_of_its_row_alone(tmp_path: Path, batch: int) -> None:
+    pytest.importorskip("timm")
+    table = tmp_path / "steps.csv"
+    table.write_text(TABLE)
+    (((library, *_, captured_at), variants),) = zoo.wanted([table], "*", compiled=True).items()
+    zoo.capture(library, "test_resnet", 64, captured_at, list(variants), tmp_path / "network.yaml.gz")
+    model = open_model(str(tmp_path / "network.yaml.gz"))
+    policy = Policy(mode="inference", precision="amp-fp16", layout="nchw", fusion="inductor", version="2.4")
+    if batch == captured_at:
+        assert model.graph({"batch": batch}).trace(policy).calls  # type: ignore[union-attr]
+    else:
+        with pytest.raises(InputError, match="batch"):
+            model.graph({"batch": batch}).trace(policy)  # type: ignore[union-attr]

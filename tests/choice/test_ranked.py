@@ -18,6 +18,7 @@ from gpusim.prediction.ranked import Ranked, RankRequest, rank, rank_together
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
 from gpusim.specs import load_spec, with_overrides
 from gpusim.system import System
+from gpusim.workloads.convolution import CONVOLUTION_OPS, Convolution, ConvolutionShape
 from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.operators import Operator
 from gpusim.workloads.vector import Softmax
@@ -68,6 +69,50 @@ def test_ranked_together_every_operator_has_the_plans_it_has_alone(
             assert together is None
         else:
             assert together is None or seen(together) == seen(alone)
+
+
+CONVOLUTIONS = st.builds(
+    ConvolutionShape,
+    images=st.sampled_from([1, 8, 32]),
+    channels=st.sampled_from([3, 32, 64, 96, 256]),
+    height=st.sampled_from([7, 14, 28, 56]),
+    width=st.sampled_from([7, 14, 56]),
+    filters=st.sampled_from([32, 64, 100, 256]),
+    filter_h=st.sampled_from([1, 3, 5]),
+    filter_w=st.sampled_from([1, 3]),
+    stride=st.sampled_from([(1, 1), (2, 2)]),
+    pad=st.sampled_from([(0, 0), (1, 1)]),
+)
+DEPTHWISE = ConvolutionShape(8, 64, 28, 28, 64, 3, 3, pad=(1, 1), groups=64)
+
+
+@settings(max_examples=40)
+@given(
+    SYSTEMS,
+    st.sampled_from([Dtype.FP16, Dtype.FP32, Dtype.TF32, Dtype.FP64]),
+    st.sampled_from(["nchw", "nhwc"]),
+    OPTIONS,
+    st.lists(st.tuples(CONVOLUTIONS, st.sampled_from(CONVOLUTION_OPS)), min_size=1, max_size=8),
+)
+def test_convolutions_ranked_together_have_the_plans_they_have_alone(
+    system: System,
+    dtype: Dtype,
+    layout: str,
+    options: Options,
+    asked: list[tuple[ConvolutionShape, str]],
+) -> None:
+    shapes = [*asked, (DEPTHWISE, CONVOLUTION_OPS[0])]
+    questions: list[RankRequest] = [
+        (system, Convolution(shape, dtype, op, layout=layout), options) for shape, op in shapes
+    ]
+    for question, together in zip(questions, rank_together(questions), strict=True):
+        try:
+            alone = rank(*question)
+        except UnsupportedError:
+            assert together is None
+        else:
+            assert together is not None
+            assert seen(together) == seen(alone)
 
 
 def test_operators_that_differ_in_more_than_their_sizes_are_not_ranked_together() -> None:

@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 
 import gpusim
 from gpusim.execution.cases import OperatorWorkload
+from gpusim.prediction.results import Result
 from gpusim.specs import load_spec
 from gpusim.studies.explain.losses import losses
 from gpusim.studies.explain.neighbours import neighbours
 from gpusim.studies.explain.parts import MEANINGS, meaning_of, parts_of
-from gpusim.studies.explain.sensitivities import FACTORS, RESOURCES, overrides_of
+from gpusim.studies.explain.sensitivities import FACTORS, NAMED, RESOURCES, overrides_of
+from gpusim.studies.explain.tables import explanation_tables
 from gpusim.studies.workload import GpuVariant
 from gpusim.workloads.short_form import is_operator, operator_of
 
@@ -164,6 +166,16 @@ def test_tables_name_parts_resources_and_the_sum(command: RunGpusim) -> None:
     assert [line for line in done.stdout.splitlines() if line.startswith("all ")]
     assert "DRAM bandwidth" in done.stdout
     assert "Pad n from 1001 to 1008." in done.stdout
+
+
+@pytest.mark.parametrize("operator", ["gemm:4096x4096x4096:fp16", "gemm:512x512x4096:fp16"])
+def test_the_limit_saves_what_its_row_says(operator: str) -> None:
+    found = gpusim.explain("a100-sxm4-80gb", operator_of(operator))
+    (title,) = [table.title for table in explanation_tables(found, operator) if "the limit is" in (table.title or "")]
+    assert isinstance(found.of.result, Result)
+    named = NAMED[found.of.result.bottleneck]
+    saved = [1 - one.time_ratio for one in found.sensitivities if one.resource == named[0] and one.factor == 2.0]
+    assert f"twice as much saves {100 * saved[0]:.0f} %" in title
 
 
 def test_set_changes_the_first_board_only(command: RunGpusim) -> None:

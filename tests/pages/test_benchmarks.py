@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import calibration_table
 import claims_page
 import comparison
 import events_table
+import generations
 import published_table
 import pytest
 import readme
@@ -25,6 +27,8 @@ import summary
 import traces_table
 from comparison import Measured, Metric, Results, compared, costs
 
+from gpusim.specs import load_spec
+from gpusim.specs.overrides import values_of
 from gpusim.studies.validation.report import ValidationReport, validate
 from gpusim.studies.validation.step_report import EndToEndReport
 
@@ -365,3 +369,23 @@ def test_a_page_without_the_markers_of_a_section_is_refused(tmp_path: Path) -> N
 @pytest.mark.parametrize("module", [comparison, sections, shapes])
 def test_examples_of_the_benchmarks_hold(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
+
+
+def test_a_generation_before_its_fit_has_no_value_of_its_own_rows(tmp_path: Path) -> None:
+    specs = tmp_path / "specs"
+    shutil.copytree(generations.SPECS, specs)
+    (specs / "hopper_fitted.yaml").write_text("extends: hopper\n")
+    found = generations.values_of_the_generation_before("hopper", specs)["dram"]
+    ampere = values_of(load_spec("A100-SXM4-80GB"))
+    # Read off rows of an H200 in hopper.yaml; the board's own bandwidth stays
+    assert found["activation_bytes"]["value"] == ampere["dram.activation_bytes"]
+    assert "peak_bandwidth_gb_per_s" not in found
+
+
+def test_generations_count_rows_of_their_tables(tmp_path: Path) -> None:
+    folder = tmp_path / calibration_table.GENERATIONS
+    folder.mkdir()
+    tables = [{"rows": 30, "mape": 10.0}, {"rows": 10, "mape": 30.0}]
+    (folder / "ada.json").write_text(json.dumps({"tables": tables}))
+    assert calibration_table.of_generation(tmp_path / "ada.json") == (40, 15.0)
+    assert calibration_table.of_generation(tmp_path / "volta.json") is None

@@ -557,6 +557,13 @@ def test_wrapped_text_is_no_wider_than_asked() -> None:
     assert "".join(lines).replace(" ", "") == "onetwothree" + "w" * 80
 
 
+def test_a_percent_sign_stays_at_its_number() -> None:
+    texts = [f"{'w' * count} mean error 7.9 %" for count in range(1, 20)]
+    lines = [line for text in texts for line in wrapped(text, 1.0, 9.0).split("\n")]
+    assert any(line.startswith("7.9") for line in lines)
+    assert not any(line.startswith("%") for line in lines)
+
+
 # Files ------------------------------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ from gpusim.confidence import variant_interval
 from gpusim.execution.cases import CaseResult
 from gpusim.execution.models import ModelWorkload
 from gpusim.files.yamlfile import SpecError
+from gpusim.prediction.results import Result
 from gpusim.specs.load import Spec
 from gpusim.specs.overrides import is_number, number_like, values_of
 from gpusim.studies.workload import GpuVariant, Predicted, Workload, total_us
@@ -63,6 +64,21 @@ OF_MODELS = (Resource("host calls", less=r"host\.(framework_call_us|framework_st
 """Besides, of steps of models."""
 OF_SEVERAL = (Resource("links between GPUs", more=r"links\..*\.gb_per_s"),)
 """Besides, of several GPUs."""
+NAMED: Mapping[str, tuple[str, ...]] = {
+    "arithmetic": ("Tensor Core rate", "CUDA core rate"),
+    "issue": ("instruction issue",),
+    "shared_memory": ("shared memory bandwidth",),
+    "l2_port": ("L2 port of an SM",),
+    "l2": ("L2 bandwidth",),
+    "l2_capacity": ("L2 capacity",),
+    "dram": ("DRAM bandwidth",),
+    "sms": ("SMs",),
+    "idle_sms": ("SMs",),
+    "power": ("power limit",),
+    "latency": ("latency of L2 and DRAM",),
+    "launch": ("start of kernels",),
+}
+"""Bottlenecks of operators, and the resources that they stand for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +134,15 @@ def sensitivities(
         found.setdefault(one.resource, []).append(sensitivity)
     ordered = sorted(found.values(), key=lambda changes: (changes[-1].time_ratio, changes[0].resource))
     return tuple(change for changes in ordered for change in changes)
+
+
+def limit_saving(result: Result, found: Sequence[Sensitivity]) -> float | None:
+    """Share of the time that the limit of an operator saves if doubled, as its sensitivities have it; None without."""
+    named = NAMED.get(result.bottleneck, ())
+    units = {one.name: one.unit for one in RESOURCES}
+    wanted = [name for name in named if units[name] in ("", result.launch.unit)]
+    ratios = [one.time_ratio for one in found if one.resource in wanted and one.factor == FACTORS[-1]]
+    return 1.0 - ratios[0] if ratios else None
 
 
 def overrides_of(resource: Resource, factor: float, spec: Spec) -> dict[str, float]:

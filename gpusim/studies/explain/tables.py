@@ -13,7 +13,7 @@ from gpusim.report.model_tables import step_title
 from gpusim.report.text_table import TextTable
 from gpusim.studies.explain.explanation import Explanation
 from gpusim.studies.explain.parts import meaning_of
-from gpusim.studies.explain.sensitivities import FACTORS, Sensitivity
+from gpusim.studies.explain.sensitivities import FACTORS, Sensitivity, limit_saving
 
 DOUBLED = FACTORS[-1]
 LEAST_SHARE = 0.0005
@@ -97,7 +97,7 @@ def _limit(found: Explanation) -> str:
     result = found.of.result
     if not isinstance(result, Result) or not result.utilization.savings:
         return ""
-    return f"; the limit is {limit_text(result)}"
+    return f"; the limit is {limit_text(result, limit_saving(result, found.sensitivities))}"
 
 
 def advice_table(found: Explanation) -> TextTable:
