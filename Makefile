@@ -186,9 +186,9 @@ LATER := $(patsubst %,results/zoo/%.csv,timm_rtx3090_versions paddleclas_sample 
 zoo-section: $(VENV)/.capture
 	@test -n "$(ZOO)" || { echo "no tables of whole models: make zoo-section ZOO='inference.csv paddleclas.csv'" >&2; exit 2; }
 	mkdir -p results/zoo
-	$(BIN)/python -m benchmarks.zoo_sample $(filter %timm_rtx3090_inference.csv,$(ZOO)) --networks 40 --seed 36 \
+	$(BIN)/python benchmarks/zoo_sample.py $(filter %timm_rtx3090_inference.csv,$(ZOO)) --networks 40 --seed 36 \
 		--where torch=1.13,2.4 -o results/zoo/timm_rtx3090_versions.csv
-	$(BIN)/python -m benchmarks.zoo_sample $(filter %paddleclas.csv,$(ZOO)) --networks 25 --seed 36 -o results/zoo/paddleclas_sample.csv
+	$(BIN)/python benchmarks/zoo_sample.py $(filter %paddleclas.csv,$(ZOO)) --networks 25 --seed 36 -o results/zoo/paddleclas_sample.csv
 	cp $(filter %torchvision_boards.csv,$(ZOO)) results/zoo
 	-$(BIN)/python -m benchmarks.zoo $(LATER) -o $(FOLDER)
 	$(foreach table,$(LATER),$(BIN)/gpusim validate $(table) --model-path $(call models_of,$(table)) --format json \

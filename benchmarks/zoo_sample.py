@@ -1,6 +1,6 @@
 """Write the rows of some of a table's networks, drawn at random, as a table of its own.
 
-python -m benchmarks.zoo_sample TABLE -o SAMPLE.csv --networks N [--seed N] [--where COLUMN=VALUE,VALUE]...
+python benchmarks/zoo_sample.py TABLE -o SAMPLE.csv --networks N [--seed N] [--where COLUMN=VALUE,VALUE]...
 
 Rows have one of the values in each column that is given, and can be captured: those of PaddleClas are of networks that
 ``paddleclas.yaml`` names. Networks are drawn among the names of those rows; all rows of a network that is drawn are
@@ -16,7 +16,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.zoo import EQUALS, PADDLECLAS
+from zoo import EQUALS, PADDLECLAS
 
 Row = Mapping[str, str]
 

@@ -17,8 +17,8 @@ PrecisionsOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME",
-        help="fp32, tf32, amp-fp16, amp-bf16, fp16, bf16, int8, fp8, w4a16 or w8a16. Default: as in the model file, else fp32. "
-        "Repeat to compare several.",
+        help="fp32, tf32, amp-fp16, amp-bf16, fp16, bf16, int8, fp8, w4a16 or w8a16. Default: as in the model file, "
+        "else fp32. Repeat to compare several.",
     ),
 ]
 
