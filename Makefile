@@ -25,7 +25,7 @@ TABLES := deepbench_v100_fp16 deepbench_v100_fp32 apex_v100_fp16 deepbench_t4_fp
 	deepbench_conv neusight_conv_fp32 aiconfigurator_l40s_bf16 aiconfigurator_l40s_int8 neusight_l4_linear_fp32 neusight_l4_bmm_fp32 \
 	neusight_l4_memory_bound_fp32 neusight_pascal_linear_fp32 neusight_pascal_bmm_fp32 neusight_pascal_conv_fp32 \
 	neusight_pascal_memory_bound_fp32 aiconfigurator_attention aiconfigurator_attention_paged \
-	aiconfigurator_attention_decode
+	aiconfigurator_attention_decode aiconfigurator_h100_fp8 aiconfigurator_h200_fp8 aiconfigurator_l40s_fp8 aiconfigurator_bmm_bf16
 # Tables of MEASURED/calibrate that each architecture is calibrated on.
 CALIBRATED := pascal volta turing ampere_ga100 ampere_ga10x hopper ada
 MEASURED_ON_volta := deepbench_v100_fp16 deepbench_v100_fp32 apex_v100_fp16 neusight_linear_fp32 neusight_bmm_fp32
@@ -41,6 +41,8 @@ UNFITTED := deepbench_conv neusight_conv_fp32 neusight_memory_bound_fp32 neusigh
 	neusight_pascal_conv_fp32 neusight_pascal_memory_bound_fp32
 # Tables of attention: errors of those operators are stated beside a fit, which they take no part in.
 ATTENTION := aiconfigurator_attention aiconfigurator_attention_paged aiconfigurator_attention_decode
+# Tables of products with scales, whose kernels are vLLM's: no fit of the heuristic takes them.
+SCALED := aiconfigurator_h100_fp8 aiconfigurator_h200_fp8 aiconfigurator_l40s_fp8
 # Rows per table, GPU and data type, if not 30: more where there are few tables, or where 30 do not tell values apart.
 ROWS_OF_volta := 250
 ROWS_OF_hopper := 80
@@ -66,7 +68,7 @@ help:
 	@echo "make calibrate    fit the shipped specs to the calibration half of the measured runs again; of one architecture:"
 	@echo "                  make calibrate-volta, -turing, -ampere_ga100, -ampere_ga10x, -hopper, -ada, -pascal"
 	@echo "make calibrate-libraries  fit what their libraries share, at the physical values of the specs"
-	@echo "make intervals    state the errors of attention beside the fits, whose values stay"
+	@echo "make intervals    state the errors of attention and scaled products beside the fits, whose values stay"
 	@echo "make generations  predict architectures before their fit, by weights that older ones share"
 	@echo "make readme       update the tables of the README and of docs/ (accuracy, model, speed); make calibrate and make bench come first"
 	@echo "make zoo          capture the networks that a table of whole models names (TABLE=steps.csv FOLDER=models; COMPILED=yes: compiled)"
@@ -221,7 +223,7 @@ intervals: $(addprefix intervals-,ampere_ga100 hopper ada)
 
 intervals-%: $(VENV)/.runtime
 	$(BIN)/gpusim calibrate --arch $* --intervals -o arch_specs/$*_fitted.yaml \
-		$(foreach table,$(ATTENTION),--measured $(MEASURED)/calibrate/$(table).csv)
+		$(foreach table,$(ATTENTION) $(SCALED),--measured $(MEASURED)/calibrate/$(table).csv)
 
 calibrate-libraries: $(VENV)/.runtime $(RECORDED)
 	mkdir -p experiments/calibration/libraries

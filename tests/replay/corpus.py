@@ -54,6 +54,49 @@ ON_ROWS: tuple[dict[str, Any], ...] = (
     {"op": "add", "m": 64, "n": 1000, "dtype": "fp32", "detail": "full"},
 )
 """Operators on rows, on every board with kernels for them."""
+_DECODING = {"op": "attention_fwd", "batch": 8, "heads": 32, "key_heads": 8, "k": 128, "dtype": "bf16", "packed": "yes"}
+_DECODING |= {"page_tokens": 16, "l2": "warm", "load": "burst"}
+SERVED: tuple[tuple[str, dict[str, Any]], ...] = (
+    *(
+        (board, _DECODING | {"m": m, "n": n, **other})
+        for board in ("A100-SXM4-80GB", "H100-SXM5-80GB", "L40S")
+        for m, n, other in (
+            (1, 4096, {}),
+            (1, 65536, {"batch": 1, "appends": "yes"}),
+            (4, 4096, {}),
+            (2048, 2048, {"causal": "yes", "appends": "yes"}),
+            (512, 4096, {"causal": "yes", "window": 1024}),
+        )
+    ),
+    *((board, _DECODING | {"m": 1024, "n": 1024, "page_tokens": ""}) for board in ("A100-SXM4-80GB", "L40S")),
+    ("H100-SXM5-80GB", _DECODING | {"m": 1024, "n": 1024, "page_tokens": "", "implementation": "flash3"}),
+    (
+        "A100-SXM4-80GB",
+        {
+            "op": "attention_fwd",
+            "batch": 2,
+            "heads": 16,
+            "m": 2048,
+            "n": 2048,
+            "k": 64,
+            "causal": "yes",
+            "dtype": "fp16",
+        },
+    ),
+    *(
+        (board, {"m": m, "n": 4096, "k": 4096, "layout": "tn", **other})
+        for m in (1, 16, 4096)
+        for board, other in (
+            ("H100-SXM5-80GB", {"dtype": "fp8", "scales": "row", "quantise": "kernel"}),
+            ("L40S", {"dtype": "fp8", "scales": "row"}),
+            ("A100-SXM4-80GB", {"dtype": "int8", "scales": "row"}),
+            ("A100-SXM4-80GB", {"dtype": "fp16", "b_dtype": "int4", "group": 128}),
+            ("T4", {"dtype": "fp16", "b_dtype": "int8"}),
+        )
+    ),
+    ("H100-SXM5-80GB", {"m": 512, "n": 4096, "k": 1024, "dtype": "bf16", "layout": "tn", "counts": "300,120,60,32"}),
+)
+"""Attention and products of language models, on the boards that have them."""
 TRACED = {"arch": "T4", "m": 512, "n": 512, "k": 256, "dtype": "fp16", "trace": True}
 
 DRAWN: dict[str, tuple[Any, ...]] = {
@@ -90,9 +133,9 @@ def draw(board: str) -> Iterator[Case]:
 
 def replay(case: Case) -> Figures:
     """What the simulator says of a case today; a digest of the events for a trace."""
-    columns = ("op", "batch", "m", "n", "k", "dtype", "layout", "sparsity", "order")
-    operator = parse_operator({name: case[name] for name in columns if name in case})
-    options = Options(**{name: case[name] for name in ("detail", "l2", "kernel", "load") if name in case})
+    of_options = ("detail", "l2", "kernel", "load")
+    operator = parse_operator({name: case[name] for name in case if name not in ("arch", "trace", *of_options)})
+    options = Options(**{name: case[name] for name in of_options if name in case})
     recorder = Recorder(TRACE_EVENTS) if "trace" in case else None
     try:
         result = predict(load_spec(case["arch"]).system, operator, options, recorder)
@@ -184,7 +227,8 @@ def main() -> None:
     cases = [case for case, _ in before] or [*WORKED_EXAMPLE, TRACED]
     cases += [case for board in boards() if board not in have for case in draw(board)]
     on_rows = ({"arch": board, **case} for board in boards() for case in ON_ROWS if has_kernels_on_rows(board))
-    cases += [case for case in on_rows if case not in cases]
+    served = ({"arch": board, **case} for board, case in SERVED)
+    cases += [case for case in (*on_rows, *served) if case not in cases]
     with ProcessPoolExecutor() as pool:
         after = list(zip(cases, pool.map(replay, cases, chunksize=8), strict=True))
     changes = [(case, moved(old, new)) for (case, old), (_, new) in zip(before, after, strict=False) if old != new]

@@ -152,9 +152,15 @@ def _tensors(gpu: Gpu, parts: Parts, held: int, requested: dict[str, float], res
     met_bytes = sum(sizes[name] for name in met) / (operator.batch * operator.held_heads)
     kept = survival_fraction(in_flight * met_bytes, usable_l2_bytes(gpu))
 
+    # CTAs of heads that share keys begin together and go over the same tiles in step; those of a causal mask begin at
+    # tiles of their own.
+    in_step = walk.grid.y * (1 if operator.causal else walk.grid.x)
+    together = 1.0 if operator.backward else min(in_step, held)
+
     def read(name: str) -> Tensor:
         again = requested.get(name, sizes[name]) / sizes[name]
-        missed = (1.0 + (again - 1.0) * (1.0 - kept)) / again if again > 1.0 else 1.0
+        passes = max(1.0, again / together) if name in met else again
+        missed = (1.0 + (passes - 1.0) * (1.0 - kept)) / again if again > 1.0 else 1.0
         rows = walk.own_rows if name in own else walk.share * walk.met_rows
         axes: tuple[Axis, ...] | None = None if name in own else ("batch", "split")
         # Heads of a token lie side by side.
