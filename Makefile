@@ -52,7 +52,7 @@ ROWS_OF_ampere_ga10x := 200
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-browser capture-libraries zoo zoo-page zoo-section replay fuzz site site-serve schemas calibrate calibrate-libraries intervals generations check format bench bench-baseline readme datasheets figures dist dist-check constraints clean
+.PHONY: help demo test test-slow test-browser capture-libraries zoo zoo-page zoo-section replay fuzz site site-serve schemas calibrate calibrate-libraries intervals generations check format bench bench-baseline readme language-models datasheets figures dist dist-check constraints clean
 
 help:
 	@echo "make demo         install, run experiments/a100_vs_v100_gemm.yaml, print the table and the paths of the plots"
@@ -74,6 +74,7 @@ help:
 	@echo "make zoo          capture the networks that a table of whole models names (TABLE=steps.csv FOLDER=models; COMPILED=yes: compiled)"
 	@echo "make zoo-page     capture those of all tables, predict their rows, and write docs/zoo.md (ZOO=tables, FOLDER=models; three hours)"
 	@echo "make zoo-section  those of random samples and of tables predicted anew, as a section of that page (20 minutes)"
+	@echo "make language-models  predict whole requests to language models, and write docs/language_models.md how far they are off"
 	@echo "make datasheets   make shipped boards again from their datasheets, and write docs/extending.md how far predictions move"
 	@echo "make figures      draw the pictures of docs/ again, predict its tables of claims and of the design space, execute its notebook and tutorials"
 	@echo "make dist         check what wheel and sdist hold, build both into dist/"
@@ -201,6 +202,13 @@ readme: $(VENV)/.runtime $(RECORDED)
 	$(BIN)/python benchmarks/readme.py $(addprefix --published ,$(PUBLISHED)) $(addprefix --microbenchmarks ,$(wildcard $(MICROBENCHMARKS))) \
 		$(addprefix --models ,$(STEPS)) $(addprefix --collectives ,$(COLLECTIVES)) \
 		$(addprefix --traces ,$(RECORDED) $(VECTOR_TRACES)) $(foreach table,$(TABLES),$(MEASURED)/validate/$(table).csv)
+
+# Whole requests to FasterTransformer beside predicted ones, for docs/language_models.md.
+REQUESTS := $(wildcard $(MEASURED)/../zoo/fastertransformer.csv)
+
+language-models: $(VENV)/.runtime
+	@test -n "$(REQUESTS)" || { echo "no table of requests: make language-models REQUESTS=requests.csv" >&2; exit 2; }
+	$(BIN)/python benchmarks/generated_text.py $(REQUESTS)
 
 # Shipped boards made again from their datasheets: how far predictions and their errors on measured rows move.
 datasheets: $(VENV)/.runtime

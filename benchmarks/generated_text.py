@@ -1,0 +1,120 @@
+"""Write into docs/language_models.md how measured requests to GPT models compare with predicted ones.
+
+python benchmarks/generated_text.py FASTERTRANSFORMER.csv [--jobs N]
+
+Rows of ``gpt-*`` with FasterTransformer's own kernels: whole requests of ``seq_len`` tokens and ``out`` tokens more, in
+FP16, some over several GPUs (``tp``). The models are made from their sizes as ``gpusim models new`` makes them; nothing
+is fitted to the rows. Launches are those of a serving engine, replayed as CUDA graphs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import re
+import statistics
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import NamedTuple
+
+from provenance import ROOT
+from sections import replaced, row
+
+from gpusim.cli import run_cli
+
+PAGE = ROOT / "docs" / "language_models.md"
+SECTION = "requests"
+
+
+class Request(NamedTuple):
+    """What requests have in common that are predicted together."""
+
+    model: str
+    layers: int
+    heads: int
+    hidden: int
+    vocabulary: int
+    gpu: str
+    gpus: int
+    prompt: int
+    tokens: int
+
+
+def requests_of(rows: Iterable[Mapping[str, str]]) -> dict[Request, dict[int, float]]:
+    """Measured times by batch size, of each kind of request [ms]."""
+    found: dict[Request, dict[int, float]] = defaultdict(dict)
+    for one in rows:
+        if not one["model"].startswith("gpt-") or one["framework"] != "ft" or one["unit"] != "ms/step":
+            continue
+        said = {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)(?!\.)\b", one["config"])}
+        kind = Request(
+            one["model"],
+            said["layers"],
+            said["heads"],
+            said["hidden"],
+            said["vocab"],
+            one["gpu"],
+            int(one["gpus"]),
+            int(one["seq_len"]),
+            said["out"],
+        )
+        found[kind][int(one["batch_per_gpu"])] = float(one["value"])
+    return found
+
+
+def predicted_ms(kind: Request, batches: Sequence[int], jobs: str) -> dict[int, float]:
+    """Predicted times by batch size [ms]."""
+    with tempfile.TemporaryDirectory() as folder:
+        config, model = Path(folder, "config.json"), Path(folder, "gpt.yaml")
+        sizes = {"n_layer": kind.layers, "n_head": kind.heads, "n_embd": kind.hidden, "vocab_size": kind.vocabulary}
+        config.write_text(json.dumps({"model_type": "gpt2", "n_positions": 2048, **sizes}), encoding="utf-8")
+        source = "FasterTransformer docs/gpt_guide.md"
+        _called("models", "new", "--from", str(config), "-o", str(model), "--title", kind.model, "--source", source)
+        asked = ["--arch", kind.gpu, "--mode", "inference", "--precision", "fp16", "--graphs", "--jobs", jobs]
+        asked += ["--prompt", str(kind.prompt), "--generate", str(kind.tokens), "--batch", ",".join(map(str, batches))]
+        asked += ["--gpus", str(kind.gpus), "--parallel", "tensor"] if kind.gpus > 1 else []
+        cases = json.loads(_called("model", str(model), *asked, "--allow-oom", "--format", "json"))
+    cases = cases if isinstance(cases, list) else [cases]
+    return {
+        one["batch"]: one["time_to_first_token_ms"] + (kind.tokens - 1) * one["time_per_output_token_ms"]
+        for one in cases
+    }
+
+
+def _called(*arguments: str) -> str:
+    out = io.StringIO()
+    with redirect_stdout(out):
+        status = run_cli(list(arguments))
+    if status:
+        raise SystemExit(f"gpusim {' '.join(arguments)} ended with {status}")
+    return out.getvalue()
+
+
+def main() -> None:
+    """Predict all requests and write the section."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", type=Path)
+    parser.add_argument("--jobs", default="1")
+    options = parser.parse_args()
+    with options.table.open(newline="", encoding="utf-8") as file:
+        requests = requests_of(csv.DictReader(file))
+    errors: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for number, (kind, measured) in enumerate(sorted(requests.items()), start=1):
+        predicted = predicted_ms(kind, sorted(measured), options.jobs)
+        errors[kind.model, kind.gpus] += [predicted[batch] / measured[batch] - 1 for batch in measured]
+        print(f"{number}/{len(requests)} {kind.model} on {kind.gpus}: prompts of {kind.prompt}, {kind.tokens} tokens")
+    lines = [row(("model", "GPUs", "requests", "median error", "mean of absolute errors", "bias")), row(["---"] * 6)]
+    for (model, gpus), of_model in sorted(errors.items()):
+        mean = statistics.fmean(map(abs, of_model))
+        cells = [statistics.median(map(abs, of_model)), mean, statistics.median(of_model)]
+        lines.append(row((model, str(gpus), str(len(of_model)), *(f"{100 * one:.1f} %" for one in cells))))
+    PAGE.write_text(replaced(PAGE, {SECTION: "\n".join(lines) + "\n"}), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
