@@ -106,7 +106,7 @@ def capture(
     }
     if batch is not None:
         chosen["batch"] = batch
-    from gpusim.models.policy import ATTENTION_KINDS, LAYOUTS, MODES
+    from gpusim.models.policy import LAYOUTS, MODES, TRACED_ATTENTION
 
     content = _captured(
         source,
@@ -114,7 +114,7 @@ def capture(
         _known("--mode", modes, (*MODES, "token")),
         _known("--precision", precisions, _PRECISIONS),
         _known("--layout", layouts, LAYOUTS),
-        _known("--attention", attentions, ATTENTION_KINDS) or ("fused",),
+        _known("--attention", attentions, TRACED_ATTENTION) or ("fused",),
         item,
         optimizer,
         compile_too=compile_too,

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from packaging.version import InvalidVersion, Version
 
 from gpusim.errors import InputError, excerpt
+from gpusim.workloads.attention import IMPLEMENTATIONS
 
 Mode = Literal["train", "inference"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -27,8 +28,11 @@ LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 Fusion = Literal["none", "elementwise", "engine", "inductor", "serving"]
 CacheType = Literal["", "fp8", "int8"]
 """Type of the keys and values that a cache keeps; empty: that in which they are computed."""
-AttentionKind = Literal["eager", "fused"]
+AttentionKind = Literal["eager", "fused", "flash2", "flash3", "memory_efficient"]
+"""Products around a softmax, one kernel, or one of an implementation that is named."""
 ATTENTION_KINDS: tuple[AttentionKind, ...] = get_args(AttentionKind)
+TRACED_ATTENTION: tuple[AttentionKind, ...] = ("eager", "fused")
+"""Kinds that a capture tells apart: which implementation runs is not of the trace."""
 Optimizer = Literal["sgd", "sgd_momentum", "adam", "bert_adam", "lamb"]
 """``bert_adam``: Adam with weight decay beside it; unless fused, the gradient of each parameter is clipped by its own
 norm (NVIDIA/DeepLearningExamples PyTorch/LanguageModeling/BERT/optimization.py: BertAdam)."""
@@ -95,7 +99,17 @@ class Policy:
     @property
     def calls_fused_attention(self) -> bool:
         """Whether a call of scaled_dot_product_attention runs as one kernel where there is one."""
-        return self.attention == "fused" or (self.attention is None and Version(self.version) >= _FUSES_ATTENTION)
+        return self.fuses_attention or (self.attention is None and Version(self.version) >= _FUSES_ATTENTION)
+
+    @property
+    def fuses_attention(self) -> bool:
+        """Whether attention is stated to be one kernel."""
+        return self.attention not in (None, "eager")
+
+    @property
+    def attention_implementation(self) -> str:
+        """Implementation of fused attention that is named; empty: the framework chooses."""
+        return self.attention if self.attention in IMPLEMENTATIONS else ""
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
@@ -108,7 +122,7 @@ class Policy:
             raise PolicyError(f"kv-dtype: a cache in {self.cache_type} is of serving engines; give --fusion serving")
         if not _is_version(self.version):
             raise PolicyError(f"version: expected one of PyTorch, such as 2.1, got '{excerpt(self.version)}'")
-        if self.attention == "fused" and Version(self.version) < _FUSES_ATTENTION:
+        if self.fuses_attention and Version(self.version) < _FUSES_ATTENTION:
             raise PolicyError(f"attention: PyTorch fuses it since {_FUSES_ATTENTION}, got version {self.version}")
         if self.framework != "pytorch":
             raise PolicyError(f"framework: models run as PyTorch launches them, got '{self.framework}'")

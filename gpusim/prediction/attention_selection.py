@@ -31,8 +31,13 @@ def planned_attention(system: System, operator: Attention, name: str | None = No
     Raises:
         UnsupportedError: there is none; the text says why.
     """
+    passed_over: set[str] = set()
     for kernel in _able(system, operator, name):
+        # A head is rounded up to the next size that a family has, whatever its larger ones would do.
+        if kernel.family.name in passed_over:
+            continue
         if name is None and _leaves_keys_whole(system, operator, kernel):
+            passed_over.add(kernel.family.name)
             continue
         around = [tuple(_planned(system, one) for one in those) for those in _around(operator, kernel)]
         with suppress(DoesNotFitError):

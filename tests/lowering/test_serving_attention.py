@@ -155,6 +155,12 @@ def test_flash_attention_3_gives_every_sm_its_share_of_tiles() -> None:
     assert _parts(H100, replace(LLAMA, keys=512)) == 1
 
 
+def test_a_kernel_of_larger_heads_is_not_taken_to_split() -> None:
+    """Heads of 128 have one tile of 128 keys here, and those of 192 would have two of 64."""
+    short = Attention(1, 8, 64, 128, 128, Dtype.FP16)
+    assert _kernels(A100, short) == ["flash_fwd_kernel<128, 128, 64, 4>"]
+
+
 def test_parts_cover_the_keys_once() -> None:
     for board in (A100, H100, L40S):
         for batch in (1, 4, 16):

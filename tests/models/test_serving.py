@@ -201,3 +201,41 @@ def test_wrong_input_is_one_line(capsys: pytest.CaptureFixture[str], more: tuple
     captured = capsys.readouterr()
     assert (status, captured.out, captured.err.count("\n")) == (2, "", 1)
     assert says in captured.err
+
+
+# An implementation that is named ------------------------------------------------------------------
+
+
+def test_a_named_implementation_is_launched(capsys: pytest.CaptureFixture[str]) -> None:
+    kernels = {}
+    for name in ("fused", "flash2", "flash3", "memory_efficient"):
+        read_out = read(
+            capsys,
+            "model",
+            "llama3_8b",
+            "--arch",
+            "h100-sxm",
+            *ONE,
+            "--attention",
+            name,
+            "--fusion",
+            "none",
+            "--format",
+            "json",
+            "--jobs",
+            "1",
+        )
+        (case,) = read_out if isinstance(read_out, list) else [read_out]
+        (kernels[name],) = {one["kernel"] for one in case["operators"] if one["op"] == "attention_fwd"}
+    assert kernels == {
+        "fused": "flash_fwd_kernel<128, 128, 64, 4>",
+        "flash2": "flash_fwd_kernel<128, 128, 64, 4>",
+        "flash3": "FlashAttnFwdSm90<128, 128, 128>",
+        "memory_efficient": "fmha_cutlassF_f16_aligned_64x128_rf_sm80",
+    }
+
+
+def test_an_implementation_without_kernels_on_the_board_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["model", "llama3_8b", "--arch", "a100-sxm4-80gb", *ONE, "--attention", "flash3"]
+    assert run_cli(asked) == 2
+    assert "no kernel for attention_fwd of bf16 in pages by flash3" in capsys.readouterr().err

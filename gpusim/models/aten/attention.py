@@ -36,7 +36,7 @@ def _attention(launches: Launches, call: Call) -> None:
     result, sums = call.returned[:2]
     if _fused(launches, call, query, key, value):
         reads = [query, key, value, *(_mask_for_kernel(launches, one, query) for one in masks)]
-        launches.launch(_operator(call, query, key, value), reads, [result, sums], "attention")
+        launches.launch(_operator(launches, call, query, key, value), reads, [result, sums], "attention")
         return
     _attended(launches, call, query, key, value, masks, result)
 
@@ -50,12 +50,12 @@ def _attention_backward(launches: Launches, call: Call) -> None:
         _attended_backward(launches, call, gradient, query, key, value, given, of_mask)
         return
     reads = [query, key, value, *masks, result, sums, gradient]
-    launches.launch(_operator(call, query, key, value), reads, given, "attention_backward")
+    launches.launch(_operator(launches, call, query, key, value), reads, given, "attention_backward")
     if of_mask:  # by the same kernel; its operator does not state them
         launches.elementwise(("copy",), [], of_mask, "")
 
 
-def _operator(call: Call, query: TensorView, key: TensorView, value: TensorView) -> Attention:
+def _operator(launches: Launches, call: Call, query: TensorView, key: TensorView, value: TensorView) -> Attention:
     """One operator; heads of values that are longer than those of keys count by the mean of both."""
     masks = call.tensors[3:] if call.base == "attention" else call.tensors[6:]
     batch, heads, length, features = query.shape[-4:]
@@ -71,6 +71,7 @@ def _operator(call: Call, query: TensorView, key: TensorView, value: TensorView)
         causal=bool(call.arguments.get("causal")) and length <= key.shape[-2],
         mask=bool(masks),
         dropout=bool(call.arguments.get("dropout")),
+        implementation=launches.arithmetic.policy.attention_implementation,
     )
 
 
@@ -81,7 +82,7 @@ def _fused(launches: Launches, call: Call, query: TensorView, key: TensorView, v
     """Whether a kernel computes all of it: FlashAttention or the memory-efficient one."""
     policy = launches.arithmetic.policy
     if policy.attention:
-        return policy.attention == "fused"
+        return policy.fuses_attention
     masked = len(call.tensors) > (6 if call.base.endswith("backward") else 3)
     if Version(policy.version) < _FUSED or any(one.strides[-1] != 1 for one in (query, key, value)):
         return False

@@ -81,7 +81,7 @@ class Attention(Layer):
     def call(self, tape: Tape, *inputs: Value) -> Value:
         """Computed as the policy says; a bias that differs by query is added to scores in memory."""
         arithmetic, called = tape.arithmetic, len(inputs[0].shape) == HEADS_APART
-        fused = arithmetic.policy.attention == "fused" or (
+        fused = arithmetic.policy.fuses_attention or (
             called and arithmetic.policy.calls_fused_attention and self._has_fused_kernel(tape, inputs[0])
         )
         if fused and all(_by_key(bias) for bias in inputs[3:]):
@@ -122,6 +122,7 @@ class Attention(Layer):
             causal=self.causal,
             mask=len(inputs) > len(operands),
             dropout=self.dropout > 0 and tape.arithmetic.policy.mode == "train",
+            implementation=tape.arithmetic.policy.attention_implementation,
             **self.as_served(tape, queries.dtype),
         )
         tape.launch("attention", forward, [*operands, *inputs[3:]], [result, sums])

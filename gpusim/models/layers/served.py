@@ -159,6 +159,7 @@ class MixedAttention(ServedLayer):
                 causal=True,
                 packed=pages is not None,
                 page_tokens=pages,
+                implementation=tape.arithmetic.policy.attention_implementation,
             )
             tape.launch("attention", operator, reads, [tape.view(result, reads[0].shape)])
         return result

@@ -177,7 +177,7 @@ def _of_model(workload: ModelWorkload, result: ModelResult, parts: Sequence[Part
         yield Proposal("CUDA graph", "Replay the step as a CUDA graph.", replace(workload, options=graphs))
     if policy.fusion == "none":
         yield from with_policy("fusion", "Fuse chains of elementwise operators.", fusion="elementwise")
-    if policy.attention != "fused":
+    if not policy.fuses_attention:
         yield from with_policy("fusion", "Use fused attention.", attention="fused")
     for precision in LOWER_PRECISIONS.get(policy.precision, ()):
         layout = default_layout(precision) if policy.layout == default_layout(policy.precision) else policy.layout
