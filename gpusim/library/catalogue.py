@@ -106,8 +106,8 @@ class KernelEntry(Entry):
         description="shares of an iteration's arithmetic before its last global load, and before its first store to "
         "shared memory; only with staging registers. None: 0 and 1",
     )
-    takes: Sizes | None = Field(
-        default=None, description="sizes that a program launches it for, where it goes by a rule; any if left out"
+    takes: Sizes | tuple[Sizes, ...] = Field(
+        default=(), description="sizes that a program launches it for, or several, where it goes by a rule; else any"
     )
     shared_kib: Cited[Annotated[float, Field(gt=0, le=1024, strict=True)]] | None = Field(
         default=None, description="shared memory of a CTA as profilers report it, where it is more than its stages take"
@@ -247,6 +247,14 @@ class Family(Entry):
                 loaded, stored = entry.loads_at.value
                 if stored < loaded:
                     raise ValueError(f"loads_at: the first store, {stored}, comes before the last load, {loaded}")
+        return self
+
+    @model_validator(mode="after")
+    def _converts_its_weights(self) -> Family:
+        converted = getattr(self.main_loop, "dequantising", None)
+        for weights in self.weights:
+            if converted is not None and converted.of(weights) is None:
+                raise ValueError(f"weights: main_loop.dequantising has no {weights.value}; add it or remove it here")
         return self
 
     @model_validator(mode="after")
@@ -403,7 +411,7 @@ class Kernel:
     """Shared memory of a CTA, where it is more than its stages take [B]."""
     batches: bool = True
     """The library takes it for batches, not for single GEMMs alone."""
-    takes: Sizes | None = None
+    takes: tuple[Sizes, ...] = ()
     """Sizes that a program launches it for, where it goes by a rule."""
 
     @property
@@ -493,7 +501,7 @@ def kernels_of(families: Iterable[Family], reduction: SplitKReduction | None = N
             reduction,
             math.ceil(entry.shared_kib.value * 1024) if entry.shared_kib else 0,
             entry.batches,
-            entry.takes,
+            entry.takes if isinstance(entry.takes, tuple) else (entry.takes,),
         )
         for family in families
         for alignment in family.alignments or (None,)

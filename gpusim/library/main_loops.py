@@ -89,10 +89,16 @@ class _MainLoop(Entry):
         return 1
 
 
-Dequantising = Annotated[
-    dict[Dtype, Cited[Pipes]] | None,
-    Field(description="for each element of B that a thread converts to A's type, by the type of B; none: B has A's"),
-]
+class Dequantising(Entry):
+    """Instructions for each element of B that a thread converts to A's type, by the type of B."""
+
+    int4: Cited[Pipes] | None = Field(default=None, description="of an element of INT4")
+    int8: Cited[Pipes] | None = Field(default=None, description="of an element of INT8")
+
+    def of(self, weights: Dtype) -> Pipes | None:
+        """Those of a type; None if it is not converted."""
+        cited = {Dtype.INT4: self.int4, Dtype.INT8: self.int8}.get(weights)
+        return cited.value if cited else None
 
 
 class _SelfLoading(_MainLoop):
@@ -155,7 +161,7 @@ class MmaLoop(_MultiStage):
         description="rows of a warp's results that pass through shared memory at once, so that rows are stored in full "
         "lines"
     )
-    dequantising: Dequantising = None
+    dequantising: Dequantising | None = Field(default=None, description="none: B has A's type")
     local_bytes: Cited[Annotated[float, Field(ge=0, le=1024)]] | None = Field(
         default=None,
         description="for each result that a thread keeps in local memory during the epilogue: what passes between the "
@@ -199,7 +205,7 @@ class WgmmaLoop(_MainLoop):
         "share one tile, after which the CTA ends"
     )
     bulk_load_instructions: Cited[Cost] = Field(description="of the producer and step")
-    dequantising: Dequantising = None
+    dequantising: Dequantising | None = Field(default=None, description="none: B has A's type")
     whole_clusters: bool = Field(
         default=False, description="CTAs of a cluster whose tiles lie beyond the result go through all steps, too"
     )

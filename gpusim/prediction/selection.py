@@ -83,7 +83,7 @@ def _serves(kernel: Kernel, gemm: Gemm) -> bool:
     """Whether a library takes a kernel for so many columns, and for a batch."""
     columns = problem_of(gemm).n  # of all groups
     most = kernel.family.max_n or columns
-    if kernel.takes is not None and not kernel.takes.hold(gemm):
+    if kernel.takes and not any(one.hold(gemm) for one in kernel.takes):
         return False
     return kernel.family.min_n <= columns <= most and (kernel.batches or (gemm.batch == 1 and not gemm.counts))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import REPOSITORY
-from gemm_kernels import BOARDS, BOARDS_OF_LIBRARIES
+from gemm_kernels import BOARDS, BOARDS_OF_LIBRARIES, made_for
 
 from gpusim.files.yamlfile import SpecError
 from gpusim.hardware.gpu import Gpu
@@ -47,19 +47,10 @@ def kernels_of(name: str) -> tuple[Gpu, tuple[Kernel, ...]]:
     return system.gpu, system.library.kernels
 
 
-def product_of(arch: Gpu, kernel: Kernel, dtype: Dtype) -> Gemm:
-    """A product that a kernel is made for."""
-    instruction = arch.instructions[kernel.family.instruction]
-    n = 1 if kernel.family.max_n else 512  # vectors stand in the columns
-    return Gemm(
-        512, n, 512, dtype, sparsity=instruction.sparsity, accumulate=instruction.accumulate, order="column"
-    )  # fmt: skip
-
-
 def refusal(arch: Gpu, kernel: Kernel, dtype: Dtype) -> str:
     """Why a kernel does not fit an SM; empty if it does."""
     try:
-        plan(arch, product_of(arch, kernel, dtype), kernel)
+        plan(arch, made_for(arch, kernel, dtype), kernel)
     except DoesNotFitError as error:
         return str(error)
     return ""
@@ -94,7 +85,7 @@ def test_every_kernel_fits_the_sm_or_is_left_out_for_a_stated_reason(name: str) 
     for kernel in kernels:
         for dtype in kernel.family.inputs:
             reason = refusal(arch, kernel, dtype)
-            gemm = product_of(arch, kernel, dtype)
+            gemm = made_for(arch, kernel, dtype)
             assert bool(table_of(arch, (kernel,), problem_of(gemm)).kernels) == (not reason)
             if reason:
                 assert re.search(r"\d+ .* a CTA, .* allows \d+$|one CTA needs more", reason)
@@ -184,7 +175,7 @@ def test_the_warps_of_a_kernel_share_its_tile_evenly(name: str) -> None:
         # Hopper's: a producer's warpgroup, and where warps take turns, two sets of them
         loop = kernel.family.main_loop
         schedule = loop.schedule if isinstance(loop, WgmmaLoop) else None
-        others, sets = {None: (0, 1), "cooperative": (4, 1), "pingpong": (4, 2)}[schedule]
+        others, sets = {None: (0, 1), "cooperative": (4, 1), "pingpong": (4, 2), "one_tile": (4, 1)}[schedule]
         assert kernel.threads == 32 * (kernel.warps_m * kernel.warps_n * kernel.warps_k * sets + others)
 
 
@@ -477,7 +468,11 @@ def test_every_file_that_decides_a_shipped_board_is_listed_once() -> None:
         catalogues = list(spec.library_record.kernel_catalogues)
         listed = [path.stem for path in files if path.parent.name == "kernels"]
         assert [stem for stem in listed if stem in catalogues] == catalogues
-        assert set(listed) - set(catalogues) <= {"convolution_simt_volta"}  # what convolution_simt_pascal extends
+        assert set(listed) - set(catalogues) <= {
+            "convolution_simt_volta",
+            "vllm_vector",
+            "weight_only_ampere",
+        }  # what others extend
 
 
 def with_catalogue(folder: Path, text: str) -> Path:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from conftest import with_gpu
-from gemm_kernels import BOARDS_OF_LIBRARIES, dtypes, square
+from gemm_kernels import BOARDS_OF_LIBRARIES, dtypes, made_for, square
 
 from gpusim.cuda_version import CudaVersion
 from gpusim.hardware.gpu import Unit
@@ -53,16 +53,13 @@ def test_every_library_has_a_kernel_for_tiny_and_batched_products_of_its_types(n
 def test_a_pinned_kernel_is_the_one_that_runs(name: str) -> None:
     arch = load_spec(name).system
     for kernel in arch.library.kernels:
-        instruction = arch.gpu.instructions[kernel.family.instruction]
-        sparsity, accumulate = instruction.sparsity, instruction.accumulate
-        layout = "tn" if "tn" in kernel.layouts else kernel.layouts[0]
         for dtype in kernel.family.inputs:
-            gemm = Gemm(128, 128, 128, dtype, sparsity=sparsity, accumulate=accumulate, layout=layout)
+            gemm = made_for(arch.gpu, kernel, dtype, 128)
             try:
                 plan(arch.gpu, gemm, kernel)
             except DoesNotFitError:
                 continue
-            printed = kernel.printed_name(layout, dtype)
+            printed = kernel.printed_name(gemm.blas_call.layout, dtype)
             result = predict(arch, gemm, Options(kernel=printed, load="burst"))
             assert result.kernel == printed
             assert {one.kernel for one in result.alternatives} == {printed}

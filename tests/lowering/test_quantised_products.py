@@ -157,7 +157,7 @@ def test_few_tokens_take_less_the_narrower_the_weights(board: str, group: int | 
 def test_warps_convert_weights_between_loading_and_multiplying_them() -> None:
     plan = planned("a100-sxm4-80gb", weights(4096, 4096, 4096, "int4"))
     kernel, loop = plan.kernel, plan.kernel.family.main_loop
-    each = sum(loop.dequantising[Dtype.INT4].value.by_pipe.values())  # type: ignore[union-attr,index]
+    each = sum(loop.dequantising.int4.value.by_pipe.values())  # type: ignore[union-attr]
     warp_m, _, warp_k = kernel.warp_tile
     converted = each * warp_m * warp_k / 32
     assert plan.main.kernel.loop.step_instructions == pytest.approx(loop.step_instructions.value + converted)

@@ -3,8 +3,9 @@
 from conftest import suited
 from hypothesis import strategies as st
 
+from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import DoesNotFitError
-from gpusim.library.catalogue import Kernel, SplitKMode
+from gpusim.library.catalogue import Kernel, Sizes, SplitKMode
 from gpusim.lowering.gemm.plan import GemmPlan, plan
 from gpusim.numbers.formats import Dtype
 from gpusim.specs import list_archs, load_spec
@@ -45,6 +46,32 @@ def kernel(arch: System, name: str) -> Kernel:
         one
         for one in arch.library.kernels
         if name in [one.printed_name("tn", dtype) for dtype in dtypes if dtype in one.family.inputs]
+    )
+
+
+def made_for(gpu: Gpu, kernel: Kernel, dtype: Dtype, size: int = 512) -> Gemm:
+    """A product near ``size`` cubed that a kernel is made for: its scales, weights and the sizes it is launched for."""
+    family, instruction = kernel.family, gpu.instructions[kernel.family.instruction]
+    takes = kernel.takes[0] if kernel.takes else Sizes()
+
+    def within(least: int, most: int | None) -> int:
+        return min(max(size, least), most or max(size, least))
+
+    tokens, features, k = (within(*of) for of in (takes.tokens, takes.features, takes.k))
+    by_rows = bool(kernel.takes or family.weights)  # as programs launch them; features are the rows of a library
+    columns = 1 if family.max_n == 1 else tokens if by_rows else size  # vectors stand in the columns
+    return Gemm(
+        columns if by_rows else size,
+        features if by_rows else columns,
+        k,
+        dtype,
+        layout="tn" if "tn" in kernel.layouts else kernel.layouts[0],
+        sparsity=instruction.sparsity,
+        accumulate=instruction.accumulate,
+        order="row" if by_rows else "column",
+        b_dtype=family.weights[0] if family.weights else None,
+        scales=family.scales[0] if family.scales else "",
+        group=family.groups[0] if family.groups else None,
     )
 
 

@@ -20,5 +20,5 @@ def converting_instructions(
         return 0.0
     narrow, elements = (problem.a, of_a) if problem.a.values_per_element < 1 else (problem.b, of_b)
     weights = min(kernel.family.weights, key=lambda one: abs(one.bits - narrow.bits))
-    counts = loop.dequantising[weights].value
-    return sum(counts.by_pipe.values()) * elements / gpu.sm.warp_size
+    counts = loop.dequantising.of(weights)
+    return sum(counts.by_pipe.values()) * elements / gpu.sm.warp_size if counts else 0.0
