@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
+from types import FrameType
 
 import uvicorn
 
@@ -61,6 +62,10 @@ def serve_on(listener: socket.socket, choices: Choices, limits: Limits, host: st
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             ready()
+
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            if not self.should_exit:  # a second signal does not interrupt the clean-up, which takes LEAVING_S at most
+                super().handle_exit(sig, frame)
 
     config = uvicorn.Config(
         create_app(choices, limits, hosts_of(host)),

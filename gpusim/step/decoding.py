@@ -233,7 +233,7 @@ def largest_batch(
     def need(batch: int) -> float:
         return generation_footprint(system, model, {**sizes, "batch": batch}, count, policy, group).needed_bytes
 
-    capacity = system.gpu.dram.capacity_gb * GIB
+    capacity = system.gpu.dram.visible_gib * GIB
     low, low_need, high = 1, need(1), MOST_BATCH
     guess, known = 2, {1: low_need}
     if low_need > capacity:

@@ -60,7 +60,8 @@ def test_the_wheel_holds_the_package_its_specs_and_experiments_and_nothing_else(
 def test_the_sdist_holds_the_source_and_makes_the_same_wheel(distributions: tuple[Path, Path], tmp_path: Path) -> None:
     wheel, sdist = distributions
     with tarfile.open(sdist) as archive:
-        archive.extractall(tmp_path, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # since Python 3.11.4
+        archive.extractall(tmp_path)  # noqa: S202
     source = tmp_path / f"gpusim-{__version__}"
     listing = ["git", "ls-files"]
     tracked = subprocess.run(listing, cwd=REPOSITORY, capture_output=True, text=True, check=False)
