@@ -50,7 +50,7 @@ def exported_source(path: Path, sizes: Mapping[str, Size]) -> Source:
     return Source(
         path.stem,
         f"{path.name}, torch {torch.__version__}",
-        lambda _eager: _Program(program),
+        lambda _eager: _module_of(program),
         inputs,
         shapes.sizes,
         assumptions=[*shapes.assumptions, "a program is trained or not as it was exported"],
@@ -87,16 +87,17 @@ def _open_shapes(given: Mapping[str, Any]) -> list[list[int | str]]:
     return found
 
 
-class _Program(torch.nn.Module):  # type: ignore[misc]  # PyTorch is not checked
-    """A program with what it holds; whether it is trained was decided when it was exported."""
+def _module_of(program: Any) -> Any:
+    """A program as the modules that it was exported from, which name the layers; flat, if they cannot be restored.
 
-    def __init__(self, program: Any) -> None:
-        super().__init__()
-        with silent():
-            self.program = program.module()
-
-    def train(self, mode: bool = True) -> Any:  # noqa: ARG002
-        return self
-
-    def forward(self, by_place: Any, by_name: Any) -> Any:
-        return self.program(*by_place, **by_name)
+    It takes arguments as ``in_spec`` has them. Whether it is trained was decided when it was exported.
+    """
+    with silent():
+        try:
+            module = torch.export.unflatten(program)
+        except Exception:  # noqa: BLE001 -- of programs whose modules share calls or change their inputs, of many kinds
+            module = program.module()
+    forward = module.forward
+    module.forward = lambda by_place, by_name: forward(*by_place, **by_name)
+    module.train = lambda mode=True: module  # noqa: ARG005
+    return module

@@ -233,7 +233,7 @@ def _layer(node: Any) -> str:
     """Path of the module that what a buffer holds is computed in: that of the first of the nodes that it stands for."""
     first = next(iter(node.origins), None)
     stack = first.meta.get(_STACK) if first is not None else None
-    return next(iter(stack)) if stack else ""
+    return next(reversed(stack.values()))[0] if stack else ""
 
 
 @contextmanager

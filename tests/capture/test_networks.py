@@ -272,6 +272,8 @@ def test_an_exported_program_is_captured(command: RunGpusim, tmp_path: Path) -> 
     trace = trace_of(load_captured(tmp_path / "captured.yaml"), batch=3, x_1=64)
     [attended] = [call for call in trace.calls if call.base == "attention"]
     assert attended.operand(0).shape == (3, 2, 64, 8)
+    assert {call.layer for call in trace.calls if call.base in ("addmm", "linear")} >= {"first", "second.linear1"}
+    assert "second.linear1.weight" in trace.gradients
     assert len(trace.gradients) == 14
 
 
