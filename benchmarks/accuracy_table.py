@@ -10,6 +10,7 @@ from sections import row
 
 from gpusim.studies.validation.accuracy import metrics
 from gpusim.studies.validation.report import Table, ValidationReport
+from gpusim.workloads.attention import ATTENTION_OPS
 from gpusim.workloads.convolution import CONVOLUTION_OPS
 from gpusim.workloads.gemm import GEMM_OPS
 
@@ -30,13 +31,14 @@ def accuracy_summary(report: ValidationReport) -> str:
     return "\n".join([*lines, ""])
 
 
-GEMMS, CONVOLUTIONS, MEMORY_BOUND = "GEMMs", "convolutions", "elementwise, softmax, layer norm"
-ORDER = (GEMMS, CONVOLUTIONS, MEMORY_BOUND)
+GEMMS, CONVOLUTIONS, ATTENTION, MEMORY_BOUND = "GEMMs", "convolutions", "attention", "elementwise, softmax, layer norm"
+ORDER = (GEMMS, CONVOLUTIONS, ATTENTION, MEMORY_BOUND)
 
 
 def kind_of(table: Table) -> str:
     """The kind of a table's operator: one of ``ORDER``."""
-    return GEMMS if table.op in GEMM_OPS else CONVOLUTIONS if table.op in CONVOLUTION_OPS else MEMORY_BOUND
+    of_ops = ((GEMMS, GEMM_OPS), (CONVOLUTIONS, CONVOLUTION_OPS), (ATTENTION, ATTENTION_OPS))
+    return next((kind for kind, ops in of_ops if table.op in ops), MEMORY_BOUND)
 
 
 def _key(table: Table) -> tuple[str, str, str]:
@@ -46,10 +48,10 @@ def _key(table: Table) -> tuple[str, str, str]:
 
 
 def accuracy_tables(report: ValidationReport) -> str:
-    """All figures as Markdown: a table of products, one of other operators, speedups, and kernels chosen."""
+    """All figures as Markdown: a table of products and attention, one of other operators, speedups, kernels chosen."""
     metrics_of_all = report.as_dict()
-    products = [table for table in metrics_of_all["tables"] if table["op"] in GEMM_OPS]
-    others = [table for table in metrics_of_all["tables"] if table["op"] not in GEMM_OPS]
+    products = [table for table in metrics_of_all["tables"] if table["op"] in (*GEMM_OPS, *ATTENTION_OPS)]
+    others = [table for table in metrics_of_all["tables"] if table not in products]
     tables = [_products(products), *([_by_operator(others)] if others else [])]
     return "\n".join([*tables, *_sentences(metrics_of_all)])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from accuracy_table import ORDER, kind_of, percent
+from accuracy_table import ATTENTION, ORDER, kind_of, percent
 from sections import row
 
 from gpusim.hardware.machine import Machine
@@ -31,6 +31,8 @@ def events_table(report: ValidationReport) -> str:
     """Mean errors by kind of operator as Markdown: of the simulation, of the closed form, of the roofline."""
     lines = [row(("operators", "runs", "simulation", "closed form", "roofline")), "|---|---:|---:|---:|---:|"]
     for kind in ORDER:
+        if kind == ATTENTION:  # which has no closed form
+            continue
         scored = [item for table in report.tables if kind_of(table) == kind for item in table.scored]
         if scored:
             measured = [item.row.time_us for item in scored]

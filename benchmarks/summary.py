@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from accuracy_table import CONVOLUTIONS, GEMMS, MEMORY_BOUND, kind_of, percent
+from accuracy_table import ATTENTION, CONVOLUTIONS, GEMMS, MEMORY_BOUND, kind_of, percent
 from calibration_table import of_generation
 from models_table import without_fitted_host
 from sections import row
@@ -18,7 +18,12 @@ from gpusim.studies.validation.report import ValidationReport
 from gpusim.studies.validation.step_report import EndToEndReport, ScoredStep
 
 STEPS = "steps of whole models"
-LINES = {GEMMS: "GEMMs", CONVOLUTIONS: "convolutions", MEMORY_BOUND: "memory-bound operators"}
+LINES = {
+    GEMMS: "GEMMs",
+    CONVOLUTIONS: "convolutions",
+    ATTENTION: "attention",
+    MEMORY_BOUND: "memory-bound operators",
+}
 """What the picture and the table call the kinds of operators."""
 
 
