@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpusim.hardware.gpu import Instruction
-from gpusim.launch import Grid
-from gpusim.lowering.gemm.plan import GemmPlan
+from gpusim.lowering.gemm.plan import AroundGemm, GemmPlan
 from gpusim.lowering.totals import Totals
 from gpusim.lowering.vector.plan import VectorPlan
 from gpusim.numbers.formats import Dtype
@@ -15,30 +13,12 @@ from gpusim.workloads.memory_bound import Access, RowReduction
 
 
 @dataclass(frozen=True, slots=True)
-class QuantisedPlan:
-    """Two launches; names and figures of the launch are the GEMM's."""
+class QuantisedPlan(AroundGemm):
+    """Two launches."""
 
     operator: Gemm
     before: VectorPlan
     gemm: GemmPlan
-
-    @property
-    def name(self) -> str:
-        """The GEMM's kernel, as a profiler shows it."""
-        return self.gemm.name
-
-    @property
-    def split_k(self) -> int:
-        return self.gemm.split_k
-
-    @property
-    def grid(self) -> Grid:
-        return self.gemm.grid
-
-    @property
-    def instruction(self) -> Instruction:
-        """Instruction that multiplies."""
-        return self.gemm.instruction
 
     @property
     def useful_fraction(self) -> float:

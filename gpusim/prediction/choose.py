@@ -121,6 +121,29 @@ class GemmCandidate:
         return self.plans.plan(self.operator, self.row)
 
 
+class AroundGemmCandidate:
+    """A candidate with launches around a GEMM, which is what a library chooses."""
+
+    __slots__ = ()
+    gemm: GemmCandidate
+
+    @property
+    def name(self) -> str:
+        return self.gemm.name
+
+    @property
+    def split_k(self) -> int:
+        return self.gemm.split_k
+
+    @property
+    def choice(self) -> tuple[object, ...]:
+        return self.gemm.choice
+
+    @property
+    def extents(self) -> tuple[int, int, int]:
+        return self.gemm.extents
+
+
 @lru_cache(maxsize=4096)
 def _printed_name(kernel: CacheKey[Kernel], layout: str, dtype: Dtype) -> str:
     return kernel.record.printed_name(layout, dtype)

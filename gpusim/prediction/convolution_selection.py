@@ -21,7 +21,7 @@ from gpusim.lowering.convolution.transforms import Surroundings
 from gpusim.lowering.convolution.winograd import fused, serves, unfused
 from gpusim.lowering.gemm.problem import problem_of
 from gpusim.lowering.pages import effective_l2_bytes
-from gpusim.prediction.choose import GemmCandidate, OnlyCandidate, rankings
+from gpusim.prediction.choose import AroundGemmCandidate, GemmCandidate, OnlyCandidate, rankings
 from gpusim.prediction.selection import CORES, UnsupportedError, usable_kernels
 from gpusim.system import System
 from gpusim.units import ceil_div
@@ -35,29 +35,13 @@ HALF_BITS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class ConvolutionCandidate:
+class ConvolutionCandidate(AroundGemmCandidate):
     """A way to run a convolution: a GEMM, with launches around it."""
 
     operator: Convolution
     gemm: GemmCandidate
     form: Form
     estimate_us: float
-
-    @property
-    def name(self) -> str:
-        return self.gemm.name
-
-    @property
-    def split_k(self) -> int:
-        return self.gemm.split_k
-
-    @property
-    def choice(self) -> tuple[object, ...]:
-        return self.gemm.choice
-
-    @property
-    def extents(self) -> tuple[int, int, int]:
-        return self.gemm.extents
 
     @property
     def plan(self) -> ConvolutionPlan:

@@ -21,7 +21,7 @@ from gpusim.lowering.gemm.plan import GemmPlan, plan
 from gpusim.lowering.quantised import QuantisedPlan, quantising
 from gpusim.lowering.vector.plan import VectorPlan, vector_plan
 from gpusim.prediction.attention_selection import planned_attention
-from gpusim.prediction.choose import Candidate, GemmCandidate, OnlyCandidate, Ranking, candidates
+from gpusim.prediction.choose import AroundGemmCandidate, Candidate, GemmCandidate, OnlyCandidate, Ranking, candidates
 from gpusim.prediction.convolution_selection import ranked_convolutions
 from gpusim.prediction.options import Options
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
@@ -60,27 +60,11 @@ def ranked_plans(system: System, operator: Operator, options: Options = Options(
 
 
 @dataclass(frozen=True, slots=True)
-class QuantisedCandidate:
+class QuantisedCandidate(AroundGemmCandidate):
     """A way to run a GEMM after the kernel that quantises its activations."""
 
     before: VectorPlan
     gemm: GemmCandidate
-
-    @property
-    def name(self) -> str:
-        return self.gemm.name
-
-    @property
-    def split_k(self) -> int:
-        return self.gemm.split_k
-
-    @property
-    def choice(self) -> tuple[object, ...]:
-        return self.gemm.choice
-
-    @property
-    def extents(self) -> tuple[int, int, int]:
-        return self.gemm.extents
 
     @property
     def estimate_us(self) -> float:

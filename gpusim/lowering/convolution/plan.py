@@ -4,44 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpusim.hardware.gpu import Instruction
-from gpusim.launch import Grid
 from gpusim.lowering.convolution.transforms import Transform
 from gpusim.lowering.convolution.winograd import UNFUSED_FRACTION
 from gpusim.lowering.gemm.fused_winograd import FUSED_FRACTION, FusedWinograd
 from gpusim.lowering.gemm.gathered import ImplicitGemm
-from gpusim.lowering.gemm.plan import GemmPlan
+from gpusim.lowering.gemm.plan import AroundGemm, GemmPlan
 from gpusim.lowering.totals import Totals
 from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
 
 
 @dataclass(frozen=True, slots=True)
-class ConvolutionPlan:
+class ConvolutionPlan(AroundGemm):
     """A convolution as a GEMM, with launches before and after it."""
 
     operator: Convolution
     gemm: GemmPlan
     before: tuple[Transform, ...] = ()
     after: tuple[Transform, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The GEMM's kernel, as a profiler shows it."""
-        return self.gemm.name
-
-    @property
-    def split_k(self) -> int:
-        return self.gemm.split_k
-
-    @property
-    def grid(self) -> Grid:
-        return self.gemm.grid
-
-    @property
-    def instruction(self) -> Instruction:
-        """Instruction that multiplies."""
-        return self.gemm.instruction
 
     @property
     def useful_fraction(self) -> float:

@@ -126,6 +126,31 @@ class Choices:
         return Choices(self.problem[rows], self.kernel[rows], self.split_k[rows], self.reduce[rows])
 
 
+class AroundGemm:
+    """A plan with launches around a GEMM, whose name and figures are the plan's."""
+
+    __slots__ = ()
+    gemm: GemmPlan
+
+    @property
+    def name(self) -> str:
+        """The GEMM's kernel, as a profiler shows it."""
+        return self.gemm.name
+
+    @property
+    def split_k(self) -> int:
+        return self.gemm.split_k
+
+    @property
+    def grid(self) -> Grid:
+        return self.gemm.grid
+
+    @property
+    def instruction(self) -> Instruction:
+        """Instruction that multiplies."""
+        return self.gemm.instruction
+
+
 @dataclass(frozen=True, slots=True)
 class GemmPlans:
     """Plans of workloads that differ in nothing but their sizes, a row for each choice."""
