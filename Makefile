@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest -n auto
 MEASURED := $(or $(GPUSIM_MEASURED),../shared/measured)
 MICROBENCHMARKS := $(MEASURED)/../facts/microbenchmarks.csv
 # Single figures, which nothing is fitted to.
-PUBLISHED := $(wildcard $(MEASURED)/published.csv $(MEASURED)/published_ada_pascal.csv)
+PUBLISHED := $(wildcard $(MEASURED)/published.csv $(MEASURED)/published_*.csv)
 # Steps of whole models.
 STEPS := $(wildcard $(MEASURED)/../end_to_end/neusight.csv $(MEASURED)/../end_to_end/nvidia_pytorch.csv)
 COLLECTIVES := $(wildcard $(MEASURED)/../comm/*.csv)

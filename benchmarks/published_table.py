@@ -13,7 +13,7 @@ from gpusim.studies.validation.accuracy import metrics
 from gpusim.studies.validation.prediction import Scored
 from gpusim.studies.validation.report import ValidationReport, validate
 
-HEADINGS = "| GPU | type | figures | mean error | median | bias |\n|---|---|---:|---:|---:|---:|"
+HEADINGS = "| GPU | type | operator | figures | mean error | median | bias |\n|---|---|---|---:|---:|---:|---:|"
 
 
 def validated_figures(files: Sequence[Path]) -> ValidationReport:
@@ -33,12 +33,12 @@ def published_summary(report: ValidationReport) -> str:
 def published_table(report: ValidationReport) -> str:
     """Errors by GPU and type as Markdown, then the summary."""
     lines = [HEADINGS]
-    for table in sorted(report.tables, key=lambda one: (one.gpu, one.dtype, one.sparsity)):
+    for table in sorted(report.tables, key=lambda one: (one.gpu, one.dtype, one.sparsity, one.op)):
         if table.scored:
             of_table = metrics(table.scored, [])
             dtype = table.dtype if table.sparsity == "dense" else f"{table.dtype} {table.sparsity}"
             cells = (percent(of_table["mape"]), percent(of_table["median_ape"]), percent(of_table["bias"], signed=True))
-            lines.append(f"| {table.gpu} | {dtype} | {len(table.scored)} | {' | '.join(cells)} |")
+            lines.append(f"| {table.gpu} | {dtype} | {table.op} | {len(table.scored)} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", published_summary(report)])
 
 
