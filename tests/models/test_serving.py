@@ -111,6 +111,18 @@ def test_a_mixed_step_takes_less_than_its_parts_apart() -> None:
     assert max(chunk_alone, tokens_alone) < mixed < chunk_alone + tokens_alone
 
 
+def test_a_serving_engine_attends_as_it_is_told() -> None:
+    calls: dict[str | None, set[str]] = {}
+    for attention in (None, "fused", "eager"):
+        policy = Policy("inference", "bf16", fusion="serving", attention=attention)
+        tasks = tasks_of(token_graph(load_model("llama3_8b"), SIZES, 1024), policy, gpu())
+        calls[attention] = {task.call for task in tasks}
+    assert calls[None] == calls["fused"]
+    assert "attention" in calls["fused"]
+    assert "attention" not in calls["eager"]
+    assert {"matmul", "softmax"} <= calls["eager"]
+
+
 # Types --------------------------------------------------------------------------------------------
 
 
