@@ -69,6 +69,7 @@ def test_gpus_send_tokens_to_their_experts_and_back() -> None:
     found = collectives(tasks)
     assert [one.op for one in found] == ["all_to_all"] * 64
     assert {one.size_bytes for one in found} == {1024 * 2 * 4096 * 2}  # tokens, experts of each, hidden, BF16
+    assert sum(task.call == "gather" for task in tasks) == 32  # each layer copies what it sends
     products = [task.operator for task in tasks if task.call == "grouped_gemm"]
     # One expert a GPU, which takes an eighth of what eight GPUs send.
     assert {(getattr(one, "counts", None), getattr(one, "m", 0)) for one in products} == {((), 2048)}
@@ -175,14 +176,15 @@ def test_experts_in_int8_are_refused() -> None:
 
 
 @pytest.mark.parametrize("board", ["h100-sxm", "l40s"])
-def test_experts_in_fp8_quantise_tokens_before_they_are_copied(board: str) -> None:
+def test_experts_in_fp8_quantise_each_token_once_and_what_each_expert_computed(board: str) -> None:
     policy = Policy("inference", "fp8", fusion="serving")
     graph = token_graph(load_model("qwen3_30b_a3b"), {"layers": 1, "batch": 4, "seq_len": 64}, 64)
     of_experts = [task for task in tasks_of(graph, policy, gpu(board)) if task.name.endswith("experts")]
     products = [one.operator for one in of_experts if isinstance(one.operator, Gemm)]
     assert [(one.dtype.value, one.scales) for one in products] == [("bf16", ""), ("fp8", "row"), ("fp8", "row")]
     quantised = [getattr(one.operator, "m", 0) for one in of_experts if one.call == "quantise"]
-    assert quantised == [4, 4 * 8]  # tokens, then what each of their experts computed
+    assert quantised == [4, 4 * 8]
+    assert all(one.call != "gather" for one in of_experts)
     system = load_system(board)
     fastest = bytes_per_us(system.gpu.dram.peak_bandwidth_gb_per_s)
     for product in products[1:]:

@@ -1,11 +1,13 @@
 """A mixture of experts: a router sends each token to a few of many feed-forward networks.
 
-As engines compute it (vLLM's ``fused_moe``, TensorRT-LLM's ``moe``): scores and the largest of them, tokens copied in
-the order of their experts, two grouped products with an activation between, and a weighted sum for each token.
+As engines compute it (vLLM's ``fused_moe``): scores and the largest of them, the order of tokens by expert, two grouped
+products with an activation between, and a weighted sum for each token. The first product finds the rows of its tokens
+by their order (``fused_moe_kernel``: ``offs_token // top_k``); they are copied only to be sent to other GPUs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -90,14 +92,14 @@ class Experts(Layer):
         tokens, features, held = x.elements // x.shape[-1], x.shape[-1], x.dtype
         rows, counts = tokens * self.top_k, self.counts(tokens)
         chances, order = self._route(tape, x, weights["router"], tokens)
-        sent = self._permuted(tape, _narrowed(tape, x), order, rows)
+        taken = [_narrowed(tape, x), order]
         if self.ranks > 1:
-            sent = _exchanged(tape, sent, self.ranks)
-        wide = _multiplied(tape, sent, weights["gate_wide"], counts, held)
+            taken = [_exchanged(tape, self._permuted(tape, taken[0], order, rows), self.ranks)]
+        wide = _multiplied(tape, taken, weights["gate_wide"], counts, held)
         inner = tape.new((rows, self.ffn), held)
         halves = [tape.view(wide, inner.shape)] * 2
         tape.pointwise("mul", (*FUNCTIONS[self.function].functions, "mul"), halves, [inner])
-        given = _multiplied(tape, _narrowed(tape, inner), weights["narrow"], counts, held)
+        given = _multiplied(tape, [_narrowed(tape, inner)], weights["narrow"], counts, held)
         if self.ranks > 1:
             given = _exchanged(tape, given, self.ranks)
         result = tape.new(x.shape, held)
@@ -132,27 +134,28 @@ class Experts(Layer):
 
 
 def _narrowed(tape: Tape, x: Value) -> Value:
-    """Rows in the type of linear layers: in FP8 they are quantised once, before they are copied for each expert.
-
-    As vLLM does (model_executor/layers/fused_moe/cutlass_moe.py, ``shuffle_rows`` of what is quantised).
-    """
+    """Rows in the type of linear layers: in FP8 they are quantised once, whatever experts they go to."""
     return quantised_rows(tape, x) if tape.arithmetic.cast_to("linear") is Dtype.FP8 else x
 
 
-def _multiplied(tape: Tape, rows: Value, weight: Value, counts: tuple[int, ...], held: Dtype) -> Value:
+def _multiplied(tape: Tape, taken: Sequence[Value], weight: Value, counts: tuple[int, ...], held: Dtype) -> Value:
     """Rows times the weights of their experts, ``experts x features x row``, in one launch.
 
-    Only experts with rows are read. One of them alone is a product as any other.
+    Only experts with rows are read. One of them alone is a product as any other. A row that several experts take is
+    counted as so many, though it lies in memory once.
+
+    Args:
+        taken: the rows; or tokens, and the places of their copies by expert.
     """
     features, columns = weight.shape[1:]
     busy = tuple(count for count in counts if count)
-    if rows.dtype is Dtype.FP8:
+    if taken[0].dtype is Dtype.FP8:
         weight = tape.cast(weight, Dtype.FP8)
     result = tape.new((sum(busy), features), held)
     product = gemm(tape, "linear", (1, sum(busy), features, columns), "tn")
     grouped = replace(product, counts=counts) if len(busy) > 1 else product
     read = Value(weight.number, weight.name, (len(busy), features, columns), weight.dtype)  # in the memory of all
-    tape.launch("grouped_gemm", grouped, [rows, read], [result])
+    tape.launch("grouped_gemm", grouped, [*taken, read], [result])
     return result
 
 
