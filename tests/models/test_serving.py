@@ -170,6 +170,16 @@ def test_attention_of_a_cache_reads_pages() -> None:
     assert {one.operator.page_tokens for one in older if isinstance(one.operator, Attention)} == {None}
 
 
+@pytest.mark.parametrize(("precision", "bits"), [("bf16", 16), ("fp8", 8), ("w8a16", 8), ("w4a16", 4 + 16 / 128)])
+def test_weights_of_experts_are_as_narrow_as_those_of_other_layers(precision: Any, bits: float) -> None:
+    policy = Policy("inference", precision, fusion="serving")
+    tasks = tasks_of(token_graph(load_model("mixtral_8x7b"), SIZES, 64), policy, gpu())
+    (weights,) = {getattr(task.operator, "weight_bits", 0.0) for task in tasks if task.call == "grouped_gemm"}
+    assert weights == bits
+    routers = {task.operator.weight_bits for task in tasks if isinstance(task.operator, Gemm) and task.operator.n == 8}
+    assert routers == {16}
+
+
 def test_experts_in_int8_are_refused() -> None:
     with pytest.raises(PolicyError, match="grouped products have no kernels in int8 here; choose bf16 or fp8"):
         _ = tasks_of(load_model("mixtral_8x7b").graph({"seq_len": 8}), Policy("inference", "int8"), gpu())

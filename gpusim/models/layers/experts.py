@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Literal
 
 from gpusim.models.layers.layer import Layer, Size
-from gpusim.models.layers.products import gemm, quantised_rows
+from gpusim.models.layers.products import gemm, quantised_rows, with_narrow_weights
 from gpusim.models.policy import PolicyError
 from gpusim.models.shape import Shape, elements
 from gpusim.models.tape import Tape
@@ -149,10 +149,9 @@ def _multiplied(tape: Tape, taken: Sequence[Value], weight: Value, counts: tuple
     """
     features, columns = weight.shape[1:]
     busy = tuple(count for count in counts if count)
-    if taken[0].dtype is Dtype.FP8:
-        weight = tape.cast(weight, Dtype.FP8)
+    weight = tape.cast(weight, Dtype.FP8 if taken[0].dtype is Dtype.FP8 else tape.arithmetic.weights_in)
     result = tape.new((sum(busy), features), held)
-    product = gemm(tape, "linear", (1, sum(busy), features, columns), "tn")
+    product = with_narrow_weights(tape, gemm(tape, "linear", (1, sum(busy), features, columns), "tn"), weight)
     grouped = replace(product, counts=counts) if len(busy) > 1 else product
     read = Value(weight.number, weight.name, (len(busy), features, columns), weight.dtype)  # in the memory of all
     tape.launch("grouped_gemm", grouped, [*taken, read], [result])
