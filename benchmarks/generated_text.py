@@ -4,7 +4,8 @@ python benchmarks/generated_text.py FASTERTRANSFORMER.csv [--jobs N]
 
 Rows of ``gpt-*`` with FasterTransformer's own kernels: whole requests of ``seq_len`` tokens and ``out`` tokens more, in
 FP16, some over several GPUs (``tp``). The models are made from their sizes as ``gpusim models new`` makes them; nothing
-is fitted to the rows. Launches are those of a serving engine, replayed as CUDA graphs.
+is fitted to the rows. Kernels are those of a serving engine, launched one by one from a compiled program; those of the
+prompt attend in products around a softmax, as FasterTransformer does where ``FMHA_ENABLE`` is not set.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from provenance import ROOT
 from sections import replaced, row
@@ -75,15 +76,21 @@ def predicted_ms(kind: Request, batches: Sequence[int], jobs: str) -> dict[int, 
         config.write_text(json.dumps({"model_type": "gpt2", "n_positions": 2048, **sizes}), encoding="utf-8")
         source = "FasterTransformer docs/gpt_guide.md"
         _called("models", "new", "--from", str(config), "-o", str(model), "--title", kind.model, "--source", source)
-        asked = ["--arch", kind.gpu, "--mode", "inference", "--precision", "fp16", "--graphs", "--jobs", jobs]
-        asked += ["--prompt", str(kind.prompt), "--generate", str(kind.tokens), "--batch", ",".join(map(str, batches))]
+        asked = [str(model), "--arch", kind.gpu, "--mode", "inference", "--precision", "fp16", "--compiled-host"]
+        asked += ["--prompt", str(kind.prompt), "--batch", ",".join(map(str, batches)), "--jobs", jobs]
         asked += ["--gpus", str(kind.gpus), "--parallel", "tensor"] if kind.gpus > 1 else []
-        cases = json.loads(_called("model", str(model), *asked, "--allow-oom", "--format", "json"))
-    cases = cases if isinstance(cases, list) else [cases]
+        prompts = _cases(*asked, "--attention", "eager")
+        tokens = _cases(*asked, "--generate", str(kind.tokens))
     return {
-        one["batch"]: one["time_to_first_token_ms"] + (kind.tokens - 1) * one["time_per_output_token_ms"]
-        for one in cases
+        prompt["batch"]: prompt["step_ms"] + (kind.tokens - 1) * token["time_per_output_token_ms"]
+        for prompt, token in zip(prompts, tokens, strict=True)
     }
+
+
+def _cases(*arguments: str) -> list[dict[str, Any]]:
+    """Predictions of ``gpusim model`` by batch size."""
+    cases = json.loads(_called("model", *arguments, "--allow-oom", "--format", "json"))
+    return cases if isinstance(cases, list) else [cases]
 
 
 def _called(*arguments: str) -> str:

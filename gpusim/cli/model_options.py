@@ -137,6 +137,14 @@ class FrameworkOptions:
     graphs: Annotated[bool, typer.Option("--graphs", help="Replay a CUDA graph instead of launching each kernel.")] = (
         False
     )
+    compiled_host: Annotated[
+        bool,
+        typer.Option(
+            "--compiled-host",
+            help="A compiled program launches each kernel (host.stream_interval_us, and host.library_interval_us of "
+            "products and collectives), not a framework's calls.",
+        ),
+    ] = False
     framework: Annotated[str, typer.Option(help="Framework whose calls launch the kernels.")] = "pytorch"
     version: Annotated[
         str | None, typer.Option(help="Framework version. Default: that of the container, else 2.1.", metavar="VERSION")
@@ -192,6 +200,7 @@ def model_workload(
         attention=how.attention,
         checkpointing=how.checkpointing,
         graphs=how.graphs,
+        compiled_host=how.compiled_host,
         serving_overhead=how.serving_overhead,
         accumulation=work.accumulation,
         framework=how.framework,

@@ -148,6 +148,7 @@ def model_step(
     attention: AttentionKind | None = None,
     checkpointing: bool = False,
     graphs: bool = False,
+    compiled_host: bool = False,
     serving_overhead: bool = False,
     accumulation: int = 1,
     framework: str = "pytorch",
@@ -160,6 +161,7 @@ def model_step(
         precision: That of the model's file if empty.
         fusion: Of inference that of the model's file, else none, if None.
         cache_type: Type of cached keys and values; that in which they are computed if empty.
+        compiled_host: A compiled program launches each kernel; else a framework's calls, where there is no graph.
         layout: Of images; the one that the precision is used with if None.
         version: That of the container if None, else the newest known.
 
@@ -167,6 +169,8 @@ def model_step(
         SpecError: no such model, or an invalid file.
         PolicyError: choices that contradict each other.
     """
+    if graphs and compiled_host:
+        raise PolicyError("compiled-host: launches each kernel, and graphs none; give one of the two")
     if serving_overhead and mode == "train":
         raise PolicyError("serving-overhead: is of inference; give --mode inference")
     content = open_model(model).content
@@ -190,6 +194,7 @@ def model_step(
     options = StepOptions(
         accumulation=accumulation,
         graphs=graphs,
+        compiled_host=compiled_host,
         serving_overhead=serving_overhead,
         synchronised=mode == "inference",
         framework=known or f"{framework}-{version}",

@@ -84,15 +84,17 @@ def features_of(plans: GemmPlans) -> dict[Feature, Array]:
     """What a library could know of each choice, by name; all but flags are logarithms.
 
     Tiles are compared with one of 64 x 64 x 32, so that weights of their size leave GEMV kernels, which have none, as
-    they are.
+    they are. Groups of a product count as a batch of their mean size.
     """
     choices = plans.choices
     kernels, problems, main = plans.main.kernel, plans.chosen_for, plans.main
     tile_m, tile_n = kernels.tile
-    m, n = problems.m.astype(float), problems.n.astype(float)
+    m, n = problems.m.astype(float), problems.n.astype(float) / max(1, len(problems.counts))
     rows, columns = np.minimum(tile_m, m), np.minimum(tile_n, n)
     tall = elementwise(math.log, tile_m / tile_n)
     tiles = main.grid.x * tile_m * main.grid.y * tile_n
+    if problems.counts:  # of more groups of fewer tiles
+        tiles = tiles * main.grid.batch / len(problems.counts)
     slots = plans.table.gpu.sm.count * kernels.occupancy.ctas
     return {
         "tile_intensity": elementwise(math.log, rows * columns / (rows + columns)),
@@ -131,7 +133,8 @@ def _families_of(plans: GemmPlans) -> Array:
     """The number of each choice's family among :data:`WEIGHTED`, one past them for GEMV kernels, two for the rest."""
     choices = plans.choices
     single, batched = _families(CacheKey(plans.table))
-    return np.where(plans.chosen_for.batch == 1, single[choices.kernel], batched[choices.kernel])
+    is_single = (plans.chosen_for.batch == 1) & (not plans.chosen_for.counts)
+    return np.where(is_single, single[choices.kernel], batched[choices.kernel])
 
 
 @lru_cache(maxsize=256)

@@ -21,6 +21,8 @@ class StepOptions:
     """Replayed as a CUDA graph: the host makes one call, and the gaps are those of a graph."""
     serving_overhead: bool = False
     """Each step takes the host's ``serving_step_us`` besides, while the GPU waits."""
+    compiled_host: bool = False
+    """A compiled program launches each kernel into a stream: not a framework's calls, but those of libraries."""
     listed: bool = False
     """Kernels are launched one after the other from a list, as an engine does, not by calls of a framework."""
     synchronised: bool = False

@@ -100,7 +100,7 @@ def _launches(
 ) -> list[TaskLaunch]:
     """One launch for each task: the host time of its call, its duration, and what it waits for on another stream."""
     last_of_step = {len(order) * step // STEPS - 1 for step in range(1, STEPS + 1)}
-    calls_us = {call: _host_us(host, call, options) for call in {task.call for task in tasks}}
+    calls_us = [_host_us(host, task, options) for task in tasks]
     written: dict[str, tuple[int, str]] = {}
     last_exchange: int | None = None
     found = []
@@ -114,7 +114,7 @@ def _launches(
         last_exchange = number if stream == COMMUNICATION else last_exchange
         after = tuple(sorted(waits))
         read_back = (task.call in READ_BACK and not options.graphs) or (options.synchronised and number in last_of_step)
-        host_us = calls_us[task.call] + (options.host_us if place == 0 else 0.0)
+        host_us = calls_us[place] + (options.host_us if place == 0 else 0.0)
         exchanges = stream == COMMUNICATION
         slower_us = overlapped_us[place] if overlapped_us and not exchanges else None
         gap_us = _further_gap_us(host, task, options)
@@ -130,12 +130,19 @@ def _further_gap_us(host: Host, task: Task, options: StepOptions) -> float:
     return host.library_gap_us
 
 
-def _host_us(host: Host, call: str, options: StepOptions) -> float:
-    """Host time of a call, or of a further launch of the call before; none of what a graph holds."""
+def _host_us(host: Host, task: Task, options: StepOptions) -> float:
+    """Host time of a task's call, or of a further launch of the call before; none of what a graph holds.
+
+    A compiled program launches its own kernels, and calls libraries for products, convolutions and collectives, which
+    choose a kernel, or how to exchange.
+    """
     if options.graphs:
         return 0.0
-    of_a_call = bool(call) and not options.listed
-    return host.call_us(call, options.framework) if of_a_call else host.stream_interval_us
+    if options.compiled_host:
+        of_library = isinstance(task.operator, Collective) or dispatched_as(task.operator) in LIBRARY_KINDS
+        return max(host.stream_interval_us, host.library_interval_us if of_library else 0.0)
+    of_a_call = bool(task.call) and not options.listed
+    return host.call_us(task.call, options.framework) if of_a_call else host.stream_interval_us
 
 
 def _pass_us(

@@ -187,6 +187,14 @@ def test_even_groups_take_what_a_batch_takes() -> None:
     assert time_us("a100-sxm4-80gb", grouped((256,) * 8)) == pytest.approx(time_us("a100-sxm4-80gb", batch), rel=0.02)
 
 
+@pytest.mark.parametrize(("n", "k"), [(1536, 2048), (2048, 768)])
+def test_even_groups_are_multiplied_by_the_kernels_of_a_batch(n: int, k: int) -> None:
+    groups, batch = grouped((512,) * 32, n, k), Gemm(512, n, k, Dtype.BF16, batch=32)
+    names = [ranked_plans(system("h100-sxm"), gemm)[0].name for gemm in (groups, batch)]
+    assert names[0] == names[1]
+    assert time_us("h100-sxm", groups) == pytest.approx(time_us("h100-sxm", batch), rel=0.01)
+
+
 def test_each_group_with_rows_reads_weights_and_has_tiles_of_its_own() -> None:
     gemm = grouped((100, 0, 3, 1))
     assert gemm.operand_bytes == (104 * 2048 + 3 * 1024 * 2048) * 2

@@ -113,7 +113,18 @@ def test_few_tokens_read_the_weights_of_few_experts() -> None:
 def test_experts_multiply_each_token_as_often_as_it_is_sent() -> None:
     tasks = tasks_of(load_model("mixtral_8x7b").graph({"seq_len": 256}), SERVED, load_system("h200-sxm").gpu)
     grouped = [task.operator for task in tasks if task.call == "grouped_gemm"][:2]
-    assert [(getattr(one, "batch", 0), getattr(one, "m", 0)) for one in grouped] == [(8, 64), (8, 64)]
+    assert [getattr(one, "counts", None) for one in grouped] == [(64,) * 8] * 2
+    assert [getattr(one, "m", 0) for one in grouped] == [512] * 2
+
+
+@pytest.mark.parametrize(("tokens", "read"), [(1, 2), (2, 4), (64, 8)])
+def test_a_token_reads_the_weights_of_its_experts_alone(tokens: int, read: int) -> None:
+    graph = token_graph(load_model("mixtral_8x7b"), {"batch": tokens}, 16)
+    products = [task for task in tasks_of(graph, SERVED, load_system("h200-sxm").gpu) if task.call == "grouped_gemm"]
+    hidden, ffn, rows = 4096, 14336, tokens * 2
+    for task, weights, taken in ((products[0], 2 * ffn * hidden, hidden), (products[1], hidden * ffn, ffn)):
+        assert getattr(task.operator, "operand_bytes", 0) == 2 * (read * weights + rows * taken)
+        assert task.reads[-1].size_bytes == 2 * read * weights
 
 
 def test_training_of_experts_is_refused() -> None:

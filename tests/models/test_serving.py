@@ -19,6 +19,9 @@ from gpusim.models.policy import Policy, PolicyError
 from gpusim.models.task import Task
 from gpusim.parallel.expert import expert_parallel
 from gpusim.parallel.tensor import tensor_parallel, with_collectives
+from gpusim.prediction.options import Options
+from gpusim.prediction.predict import predict
+from gpusim.units import bytes_per_us
 from gpusim.workloads.attention import Attention
 from gpusim.workloads.collective import Collective
 from gpusim.workloads.gemm import Gemm
@@ -66,9 +69,10 @@ def test_gpus_send_tokens_to_their_experts_and_back() -> None:
     found = collectives(tasks)
     assert [one.op for one in found] == ["all_to_all"] * 64
     assert {one.size_bytes for one in found} == {1024 * 2 * 4096 * 2}  # tokens, experts of each, hidden, BF16
+    assert sum(task.call == "gather" for task in tasks) == 32  # each layer copies what it sends
     products = [task.operator for task in tasks if task.call == "grouped_gemm"]
     # One expert a GPU, which takes an eighth of what eight GPUs send.
-    assert {(getattr(one, "batch", 0), getattr(one, "m", 0)) for one in products} == {(1, 2048)}
+    assert {(getattr(one, "counts", None), getattr(one, "m", 0)) for one in products} == {((), 2048)}
 
 
 def test_models_without_experts_are_not_spread() -> None:
@@ -109,6 +113,18 @@ def test_a_mixed_step_takes_less_than_its_parts_apart() -> None:
 
     mixed, chunk_alone, tokens_alone = time_ms(32, 256), time_ms(1, 256), time_ms(32, 1)
     assert max(chunk_alone, tokens_alone) < mixed < chunk_alone + tokens_alone
+
+
+def test_a_serving_engine_attends_as_it_is_told() -> None:
+    calls: dict[str | None, set[str]] = {}
+    for attention in (None, "fused", "eager"):
+        policy = Policy("inference", "bf16", fusion="serving", attention=attention)
+        tasks = tasks_of(token_graph(load_model("llama3_8b"), SIZES, 1024), policy, gpu())
+        calls[attention] = {task.call for task in tasks}
+    assert calls[None] == calls["fused"]
+    assert "attention" in calls["fused"]
+    assert "attention" not in calls["eager"]
+    assert {"matmul", "softmax"} <= calls["eager"]
 
 
 # Types --------------------------------------------------------------------------------------------
@@ -154,9 +170,35 @@ def test_attention_of_a_cache_reads_pages() -> None:
     assert {one.operator.page_tokens for one in older if isinstance(one.operator, Attention)} == {None}
 
 
-def test_experts_in_fp8_are_refused() -> None:
-    with pytest.raises(PolicyError, match="grouped products have no kernels in fp8 here; choose bf16"):
-        _ = tasks_of(load_model("mixtral_8x7b").graph({"seq_len": 8}), Policy("inference", "fp8"), gpu())
+@pytest.mark.parametrize(("precision", "bits"), [("bf16", 16), ("fp8", 8), ("w8a16", 8), ("w4a16", 4 + 16 / 128)])
+def test_weights_of_experts_are_as_narrow_as_those_of_other_layers(precision: Any, bits: float) -> None:
+    policy = Policy("inference", precision, fusion="serving")
+    tasks = tasks_of(token_graph(load_model("mixtral_8x7b"), SIZES, 64), policy, gpu())
+    (weights,) = {getattr(task.operator, "weight_bits", 0.0) for task in tasks if task.call == "grouped_gemm"}
+    assert weights == bits
+    routers = {task.operator.weight_bits for task in tasks if isinstance(task.operator, Gemm) and task.operator.n == 8}
+    assert routers == {16}
+
+
+def test_experts_in_int8_are_refused() -> None:
+    with pytest.raises(PolicyError, match="grouped products have no kernels in int8 here; choose bf16 or fp8"):
+        _ = tasks_of(load_model("mixtral_8x7b").graph({"seq_len": 8}), Policy("inference", "int8"), gpu())
+
+
+@pytest.mark.parametrize("board", ["h100-sxm", "l40s"])
+def test_experts_in_fp8_quantise_each_token_once_and_what_each_expert_computed(board: str) -> None:
+    policy = Policy("inference", "fp8", fusion="serving")
+    graph = token_graph(load_model("qwen3_30b_a3b"), {"layers": 1, "batch": 4, "seq_len": 64}, 64)
+    of_experts = [task for task in tasks_of(graph, policy, gpu(board)) if task.name.endswith("experts")]
+    products = [one.operator for one in of_experts if isinstance(one.operator, Gemm)]
+    assert [(one.dtype.value, one.scales) for one in products] == [("bf16", ""), ("fp8", "row"), ("fp8", "row")]
+    quantised = [getattr(one.operator, "m", 0) for one in of_experts if one.call == "quantise"]
+    assert quantised == [4, 4 * 8]
+    assert all(one.call != "gather" for one in of_experts)
+    system = load_system(board)
+    fastest = bytes_per_us(system.gpu.dram.peak_bandwidth_gb_per_s)
+    for product in products[1:]:
+        assert predict(system, product, Options(limits=False)).kernel_time_us > product.operand_bytes / fastest
 
 
 # A text as one step -------------------------------------------------------------------------------

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from gpusim.api import predict
+from gpusim.execution.models import model_step
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Launch
+from gpusim.models.policy import PolicyError
 from gpusim.models.task import Phase, Task, Tensor
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
@@ -23,6 +25,7 @@ from gpusim.step.predict import predict_step
 from gpusim.step.residency import resident_fractions
 from gpusim.step.schedule import run
 from gpusim.system import System
+from gpusim.workloads.collective import Collective
 from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.operators import Operator
 from gpusim.workloads.vector import Elementwise
@@ -69,6 +72,21 @@ def test_a_steps_products_wait_for_their_library_in_a_stream_and_not_in_a_graph(
     for options, longer_us in ((StepOptions(), 4.0), (StepOptions(graphs=True), 0.0)):
         steps_us = [run(one, tasks, [1000.0, 1000.0], options).step_us for one in (host, t4.host)]
         assert steps_us[0] - steps_us[1] == pytest.approx(longer_us)
+
+
+def test_a_compiled_host_calls_libraries_for_products_and_launches_other_kernels_itself(t4: System) -> None:
+    host = t4.host.model_copy(update={"stream_interval_us": 3.0, "library_interval_us": 8.0})
+    exchange = Task("sum", "forward", Collective("all_reduce", 1024, 2), (), (), "all_reduce")
+    tasks = [_task(LARGE, call="linear"), _task(), _task(), exchange]
+    timed = run(host, tasks, [0.5] * len(tasks), StepOptions(compiled_host=True))
+    assert timed.step_us == pytest.approx(8.0 + 3.0 + 3.0 + 8.0)
+    calls = run(host, tasks, [0.5] * len(tasks), StepOptions())
+    assert calls.step_us > timed.step_us  # a framework's calls take longer
+
+
+def test_a_graph_is_not_launched_by_a_compiled_host() -> None:
+    with pytest.raises(PolicyError, match="compiled-host: launches each kernel, and graphs none"):
+        _ = model_step("llama3_8b", mode="inference", graphs=True, compiled_host=True)
 
 
 def test_the_host_waits_where_a_value_is_read_back() -> None:

@@ -1,22 +1,24 @@
 """A mixture of experts: a router sends each token to a few of many feed-forward networks.
 
-As engines compute it (vLLM's ``fused_moe``, TensorRT-LLM's ``moe``): scores and the largest of them, tokens copied in
-the order of their experts, two grouped products with an activation between, and a weighted sum for each token.
+As engines compute it (vLLM's ``fused_moe``): scores and the largest of them, the order of tokens by expert, two grouped
+products with an activation between, and a weighted sum for each token. The first product finds the rows of its tokens
+by their order (``fused_moe_kernel``: ``offs_token // top_k``); they are copied only to be sent to other GPUs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from gpusim.models.layers.layer import Layer, Size
-from gpusim.models.layers.products import gemm
+from gpusim.models.layers.products import gemm, quantised_rows, with_narrow_weights
 from gpusim.models.policy import PolicyError
 from gpusim.models.shape import Shape, elements
 from gpusim.models.tape import Tape
 from gpusim.models.task import Task
 from gpusim.models.value import INDEX, Value
 from gpusim.numbers.formats import Dtype
-from gpusim.units import ceil_div
 from gpusim.workloads.collective import Collective
 from gpusim.workloads.functions import FUNCTIONS
 from gpusim.workloads.memory_bound import Access, ColumnReduction, Pointwise, RowReduction
@@ -69,28 +71,35 @@ class Experts(Layer):
         share = 1 - (1 - self.top_k / self.experts) ** (tokens * self.ranks)
         return max(1, round(self.experts // self.ranks * share))
 
+    def counts(self, tokens: int) -> tuple[int, ...]:
+        """Rows that each expert of a GPU takes of so many tokens: those that take any take as many, or one more.
+
+        >>> Experts(op="experts", experts=8, top_k=2, ffn=1).counts(1)
+        (1, 1, 0, 0, 0, 0, 0, 0)
+        >>> Experts(op="experts", experts=4, top_k=1, ffn=1).counts(10)
+        (3, 3, 2, 2)
+        """
+        rows, busy = tokens * self.top_k, self.busy(tokens)
+        each, more = divmod(rows, busy)
+        idle = self.experts // self.ranks - busy
+        return (each + 1,) * more + (each,) * (busy - more) + (0,) * idle
+
     def call(self, tape: Tape, x: Value, **weights: Value) -> Value:
         if tape.arithmetic.policy.mode == "train":
             raise PolicyError(f"{tape.layer}: training of experts is not modelled; give --mode inference")
-        if tape.arithmetic.policy.precision in ("int8", "fp8"):
-            narrow = tape.arithmetic.policy.precision
-            raise PolicyError(f"{tape.layer}: grouped products have no kernels in {narrow} here; choose bf16")
+        if tape.arithmetic.policy.precision == "int8":
+            raise PolicyError(f"{tape.layer}: grouped products have no kernels in int8 here; choose bf16 or fp8")
         tokens, features, held = x.elements // x.shape[-1], x.shape[-1], x.dtype
-        rows, busy = tokens * self.top_k, self.busy(tokens)
+        rows, counts = tokens * self.top_k, self.counts(tokens)
         chances, order = self._route(tape, x, weights["router"], tokens)
-        sent = self._permuted(tape, x, order, rows)
+        taken = [_narrowed(tape, x), order]
         if self.ranks > 1:
-            sent = _exchanged(tape, sent, self.ranks)
-        each = ceil_div(rows, busy)
-        wide = tape.new((rows, 2 * self.ffn), held)
-        grouped = gemm(tape, "matmul", (busy, each, 2 * self.ffn, features), "tn")
-        tape.launch("grouped_gemm", grouped, [sent, _of(weights["gate_wide"], busy)], [wide])
+            taken = [_exchanged(tape, self._permuted(tape, taken[0], order, rows), self.ranks)]
+        wide = _multiplied(tape, taken, weights["gate_wide"], counts, held)
         inner = tape.new((rows, self.ffn), held)
         halves = [tape.view(wide, inner.shape)] * 2
         tape.pointwise("mul", (*FUNCTIONS[self.function].functions, "mul"), halves, [inner])
-        given = tape.new((rows, features), held)
-        grouped = gemm(tape, "matmul", (busy, each, features, self.ffn), "tn")
-        tape.launch("grouped_gemm", grouped, [inner, _of(weights["narrow"], busy)], [given])
+        given = _multiplied(tape, [_narrowed(tape, inner)], weights["narrow"], counts, held)
         if self.ranks > 1:
             given = _exchanged(tape, given, self.ranks)
         result = tape.new(x.shape, held)
@@ -102,7 +111,9 @@ class Experts(Layer):
     def _route(self, tape: Tape, x: Value, router: Value, tokens: int) -> tuple[Value, Value]:
         """The weights of the chosen experts of each token, and the places of tokens in the order of experts."""
         scores = tape.new((tokens, self.experts), x.dtype)
-        tape.launch("linear", gemm(tape, "linear", (1, tokens, self.experts, x.shape[-1]), "tn"), [x, router], [scores])
+        # The router keeps the type of the model where other products are narrow.
+        routed = replace(gemm(tape, "matmul", (1, tokens, self.experts, x.shape[-1]), "tn"), op="linear")
+        tape.launch("linear", routed, [x, router], [scores])
         chances = tape.new((tokens, self.top_k), Dtype.FP32)
         order = tape.new((tokens * self.top_k,), INDEX, name=f"{tape.layer}.order")
         written = (chances.touched(), order.touched())
@@ -116,15 +127,35 @@ class Experts(Layer):
     @staticmethod
     def _permuted(tape: Tape, x: Value, order: Value, rows: int) -> Value:
         sent = tape.new((rows, x.shape[-1]), x.dtype)
-        read = Access(sent.elements, x.dtype, x.shape[-1], x.elements)
+        read = x.touched(sent.elements, run=x.shape[-1])
         moved = Pointwise(("copy",), sent.elements, (order.touched(), read), (sent.touched(),))
         tape.launch("gather", moved, [order, x], [sent])
         return sent
 
 
-def _of(weight: Value, busy: int) -> Value:
-    """The weights of as many experts as a product reads, in the memory of all."""
-    return Value(weight.number, weight.name, (busy, *weight.shape[1:]), weight.dtype)
+def _narrowed(tape: Tape, x: Value) -> Value:
+    """Rows in the type of linear layers: in FP8 they are quantised once, whatever experts they go to."""
+    return quantised_rows(tape, x) if tape.arithmetic.cast_to("linear") is Dtype.FP8 else x
+
+
+def _multiplied(tape: Tape, taken: Sequence[Value], weight: Value, counts: tuple[int, ...], held: Dtype) -> Value:
+    """Rows times the weights of their experts, ``experts x features x row``, in one launch.
+
+    Only experts with rows are read. One of them alone is a product as any other. A row that several experts take is
+    counted as so many, though it lies in memory once.
+
+    Args:
+        taken: the rows; or tokens, and the places of their copies by expert.
+    """
+    features, columns = weight.shape[1:]
+    busy = tuple(count for count in counts if count)
+    weight = tape.cast(weight, Dtype.FP8 if taken[0].dtype is Dtype.FP8 else tape.arithmetic.weights_in)
+    result = tape.new((sum(busy), features), held)
+    product = with_narrow_weights(tape, gemm(tape, "linear", (1, sum(busy), features, columns), "tn"), weight)
+    grouped = replace(product, counts=counts) if len(busy) > 1 else product
+    read = Value(weight.number, weight.name, (len(busy), features, columns), weight.dtype)  # in the memory of all
+    tape.launch("grouped_gemm", grouped, [*taken, read], [result])
+    return result
 
 
 def _exchanged(tape: Tape, value: Value, ranks: int) -> Value:

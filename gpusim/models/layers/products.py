@@ -77,8 +77,7 @@ class Linear(Layer):
         taken = operands if fused else operands[:2]
         forward, back = ("nn", "tn") if self.by_inputs else ("tn", "nn")
         product = gemm(tape, operation, (1, m, n, k), forward, bias=fused)
-        if weight.dtype is tape.arithmetic.weights_in:
-            product = replace(product, b_dtype=weight.dtype, group=GROUP if weight.dtype is Dtype.INT4 else None)
+        product = with_narrow_weights(tape, product, weight)
         tape.launch("linear", product, taken, [result])
         if biases and not fused:
             tape.pointwise("add", ("add",), [result, *biases], [result])
@@ -172,6 +171,13 @@ def gemm(tape: Tape, operation: str, sizes: tuple[int, int, int, int], layout: s
     op = "bmm" if operation == "matmul" else "linear"
     scales = "row" if path is Dtype.FP8 else ""
     return Gemm(m, n, k, path, batch=batch, layout=layout, output=output, op=op, bias=bias, scales=scales)
+
+
+def with_narrow_weights(tape: Tape, product: Gemm, weight: Value) -> Gemm:
+    """A product whose weights alone are narrow, where they are; in INT4 so many along k share a scale."""
+    if weight.dtype is not tape.arithmetic.weights_in:
+        return product
+    return replace(product, b_dtype=weight.dtype, group=GROUP if weight.dtype is Dtype.INT4 else None)
 
 
 def fits_int8(*sizes: int) -> bool:

@@ -36,7 +36,7 @@ def tasks_of(graph: Graph | Program, policy: Policy, gpu: Gpu) -> tuple[Task, ..
     if policy.fusion == "inductor":
         raise PolicyError(f"{graph.name}: fusion: inductor is of captured models; choose elementwise, or capture it")
     if policy.fusion == "serving":
-        graph, policy = served(graph), policy if policy.fuses_attention else replace(policy, attention="fused")
+        graph, policy = served(graph), policy if policy.attention else replace(policy, attention="fused")
     tape = Tape(Arithmetic(policy, gpu))
     values = _inputs(tape, graph)
     nodes = [node for node in graph.nodes if node.only in (None, policy.mode)]

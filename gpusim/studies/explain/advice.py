@@ -173,7 +173,7 @@ def _of_model(workload: ModelWorkload, result: ModelResult, parts: Sequence[Part
 
     waiting = sum(part.share for part in parts if part.name == "host")
     if not workload.options.graphs and waiting >= LEAST_GAIN:
-        graphs = replace(workload.options, graphs=True)
+        graphs = replace(workload.options, graphs=True, compiled_host=False)
         yield Proposal("CUDA graph", "Replay the step as a CUDA graph.", replace(workload, options=graphs))
     if policy.fusion == "none":
         yield from with_policy("fusion", "Fuse chains of elementwise operators.", fusion="elementwise")
