@@ -352,10 +352,10 @@ def test_published_figures_are_a_table_and_a_sentence(tmp_path: Path) -> None:
     assert sentence.startswith("Mean and median error: 3 of 4 figures ")
     assert ("; 1 in TF32 " in sentence, "; 1 with 2:4 sparsity " in sentence) == (True, True)
     rows = published_table.published_table(report).splitlines()[2:5]
-    assert [row.split(" | ")[:3] for row in rows] == [
-        ["| a100-sxm4-80gb", "fp16 2:4", "1"],
-        ["| a100-sxm4-80gb", "tf32", "1"],
-        ["| t4", "fp16", "1"],
+    assert [row.split(" | ")[:4] for row in rows] == [
+        ["| a100-sxm4-80gb", "fp16 2:4", "gemm", "1"],
+        ["| a100-sxm4-80gb", "tf32", "gemm", "1"],
+        ["| t4", "fp16", "gemm", "1"],
     ]
 
 
