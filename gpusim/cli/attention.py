@@ -55,7 +55,8 @@ class AttentionOptions:
     implementation: Annotated[
         str,
         typer.Option(
-            help="flash2, flash3 or memory_efficient. Default: as PyTorch launches it; with pages, as vLLM does.",
+            help="flash1, flash2, flash3, cudnn or memory_efficient. Default: flash2 where it runs, else "
+            "memory_efficient, as PyTorch launches it from 2.2 on; with pages, as vLLM does.",
             metavar="NAME",
         ),
     ] = ""

@@ -10,7 +10,7 @@ from gpusim.workloads.sizes import checked_size
 
 AttentionOp = Literal["attention_fwd", "attention_bwd"]
 ATTENTION_OPS: tuple[AttentionOp, ...] = get_args(AttentionOp)
-Implementation = Literal["flash2", "flash3", "memory_efficient"]
+Implementation = Literal["flash1", "flash2", "flash3", "cudnn", "memory_efficient"]
 IMPLEMENTATIONS: tuple[Implementation, ...] = get_args(Implementation)
 """Implementations of fused attention, by which a workload may name the one that runs."""
 PROPERTIES = ("causal", "mask", "dropout", "packed", "appends")
