@@ -6,9 +6,11 @@ import difflib
 from contextlib import suppress
 from dataclasses import replace
 
+from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.attention import AttentionKernel
-from gpusim.lowering.attention.plan import AttentionPlan, attention_plan
+from gpusim.lowering.attention.looped import tiles_in_parallel
+from gpusim.lowering.attention.plan import AttentionPlan, attention_plan, resident_ctas
 from gpusim.lowering.attention.splits import key_split_of
 from gpusim.lowering.vector.plan import VectorPlan, vector_plan
 from gpusim.numbers.formats import Dtype
@@ -50,8 +52,8 @@ def planned_attention(system: System, operator: Attention, name: str | None = No
         if name is None and _leaves_keys_whole(system, operator, kernel):
             passed_over.add(kernel.family.name)
             continue
-        around = [tuple(_planned(system, one) for one in those) for those in _around(operator, kernel)]
         with suppress(DoesNotFitError):
+            around = [tuple(_planned(system, one) for one in those) for those in _around(system.gpu, operator, kernel)]
             return attention_plan(system.gpu, operator, kernel, *around, warm=warm)
     raise UnsupportedError(f"{operator.op} on {system.gpu.name}: no SM holds a CTA of the kernels that compute it")
 
@@ -118,10 +120,10 @@ def _planned(system: System, operator: VectorOperator) -> VectorPlan:
 
 
 def _around(
-    operator: Attention, kernel: AttentionKernel
+    gpu: Gpu, operator: Attention, kernel: AttentionKernel
 ) -> tuple[tuple[VectorOperator, ...], tuple[VectorOperator, ...]]:
     """What is launched before and after."""
-    return _around_backward(operator, kernel) if operator.backward else _around_forward(operator, kernel)
+    return _around_backward(gpu, operator, kernel) if operator.backward else _around_forward(operator, kernel)
 
 
 def _around_forward(
@@ -149,16 +151,20 @@ def _copy(elements: int, operator: Attention) -> Pointwise:
 
 
 def _around_backward(
-    operator: Attention, kernel: AttentionKernel
+    gpu: Gpu, operator: Attention, kernel: AttentionKernel
 ) -> tuple[tuple[VectorOperator, ...], tuple[VectorOperator, ...]]:
     """The sum over each row of the result times its gradient, and the gradients of queries.
 
-    FlashAttention-2 adds those up in FP32, from zeros, and converts them in the end.
+    FlashAttention-2 adds those up in FP32, from zeros, and converts them in the end; FlashAttention-1 where tiles of
+    keys have CTAs of their own, and else sums rows in the kernel itself.
     """
+    kind = kernel.family.kind
+    if kind == "looped" and not tiles_in_parallel(operator, kernel, resident_ctas(gpu, kernel)):
+        return (), ()
     rows, row = operator.batch * operator.heads * operator.queries, operator.head_dim
     held, sums = Access(rows * row, operator.dtype), Access(rows * row, Dtype.FP32)
     prepared = RowReduction("sum", rows, row, (held, held), (Access(rows, Dtype.FP32),), ("mul",))
-    if kernel.family.kind != "flash":
+    if kind not in ("flash", "looped"):
         return (prepared,), ()
     cleared = Pointwise(("copy",), rows * row, (), (sums,))
     return (prepared, cleared), (Pointwise(("copy",), rows * row, (sums,), (held,)),)

@@ -65,7 +65,15 @@ class Parts:
 
     # Products -------------------------------------------------------------------------------------
 
-    def product(self, rows: float, columns: float, depth: float, *, rows_in_registers: bool = False) -> Repeat:
+    def product(
+        self,
+        rows: float,
+        columns: float,
+        depth: float,
+        *,
+        rows_in_registers: bool = False,
+        columns_in_registers: bool = False,
+    ) -> Repeat:
         """A warp's product of ``rows`` by ``columns``, added up over a ``depth``, one instruction deep at a time.
 
         Warps of other CTAs that multiply meanwhile take turns with it, so that they stay in step.
@@ -75,11 +83,12 @@ class Parts:
         m, n, k = instruction.shape
         groups = math.ceil(depth / k)
         count = self.walk.share * family.multiplies * math.ceil(rows / m) * math.ceil(columns / n)
+        loaded = (0 if rows_in_registers else rows), (0 if columns_in_registers else columns)
         group = Mma(
             instruction=family.instruction,
             instructions=count,
             k_groups=1,
-            operand_bytes=self.walk.share * self._fragment_bytes(0 if rows_in_registers else rows, columns) * k,
+            operand_bytes=self.walk.share * self._fragment_bytes(*loaded) * k,
             other_instructions=count * family.beside_multiply,
             pipelined=True,
         )
