@@ -46,6 +46,7 @@ def test_attention_is_read_back_from_its_columns(
 ) -> None:
     batch, heads, queries, keys, head_dim = sizes
     operator = Attention(batch, 2 * heads, queries, keys + queries, head_dim, Dtype.BF16, op, heads, *chosen)
+    operator = replace(operator, mask_by="hq" if operator.mask else "")
     assert parse_operator(operator.columns) == operator
 
 
@@ -56,6 +57,8 @@ def test_attention_is_read_back_from_its_columns(
         ({"causal": True, "keys": 4}, "causal: 128 queries see 4 keys; the first ones would see none"),
         ({"op": "attention"}, "op: expected one of attention_fwd, attention_bwd, got 'attention'"),
         ({"head_dim": 0}, "head_dim: expected a positive integer, got 0"),
+        ({"mask_by": "hq"}, "mask_by: says by what a mask differs; give mask, too"),
+        ({"mask": True, "mask_by": "hk"}, "mask_by: expected some of b, h, q, got 'hk'"),
     ],
 )
 def test_what_is_not_attention_is_refused_in_one_line(changed: dict[str, Any], problem: str) -> None:
@@ -121,6 +124,62 @@ def test_the_framework_picks_kernels_by_type_mask_and_size() -> None:
     single = replace(half, dtype=Dtype.FP32, op="attention_bwd")
     assert name("a100-sxm4-80gb", single) == "fmha_cutlassB_f32_aligned_64x64_k64_sm80"
     assert name("t4", replace(single, head_dim=80)) == "fmha_cutlassB_f32_aligned_64x64_k128"
+
+
+# Masks and biases ------------------------------------------------------------------------------------
+
+BIASED = Attention(8, 12, 512, 512, 64, Dtype.FP16, mask=True)
+
+
+def _mask_bytes(operator: Attention) -> float:
+    """What all CTAs request of the mask."""
+    planned = planned_attention(load_spec(A100).system, operator, warm=False)
+    ops = [
+        (one, planned.launch.ctas * planned.kernel.warps * times)
+        for one, times in executed(planned.launch.roles[0].program)
+    ]
+    return sum(
+        times * read.l2_bytes
+        for one, times in ops
+        if isinstance(one, Load)
+        for read in one.reads
+        if read.tensor == "mask"
+    )
+
+
+@pytest.mark.parametrize("op", ["attention_fwd", "attention_bwd"])
+def test_a_bias_by_query_is_read_once_for_every_score(op: str) -> None:
+    biased = replace(BIASED, op=op, mask_by="hq")
+    assert _mask_bytes(biased) == pytest.approx(8 * 12 * 512 * 512 * 2)
+    assert _mask_bytes(replace(biased, mask_by="bhq")) == pytest.approx(8 * 12 * 512 * 512 * 2)
+    # One row of keys serves a tile of 64 queries.
+    assert _mask_bytes(replace(biased, mask_by="b")) == pytest.approx(8 * 12 * 8 * 512 * 2)
+    assert _mask_bytes(replace(biased, mask=False, mask_by="")) == 0.0
+
+
+def test_a_bias_that_l2_holds_comes_from_dram_once() -> None:
+    """12 heads of 512 x 512 are 6 MiB, those of 8 sequences 48 MiB."""
+    system = load_spec(A100).system
+
+    def read_bytes(by: str) -> float:
+        planned = planned_attention(system, replace(BIASED, mask_by=by), warm=False)
+        return planned.main_totals.traffic.dram_read_bytes
+
+    assert read_bytes("hq") - read_bytes("") == pytest.approx(12 * 512 * 512 * 2, rel=0.05)
+    assert read_bytes("bhq") - read_bytes("") == pytest.approx(8 * 12 * 512 * 512 * 2, rel=0.05)
+
+
+def test_a_bias_takes_longer_the_more_of_it_differs() -> None:
+    times = [
+        predict(load_spec("rtx-3090").system, one, BURST).kernel_time_us
+        for one in (
+            replace(BIASED, mask=False, implementation="memory_efficient"),
+            BIASED,
+            replace(BIASED, mask_by="bhq"),
+        )
+    ]
+    assert times == sorted(times)
+    assert times[2] > 1.1 * times[0]
 
 
 # FlashAttention-1 ------------------------------------------------------------------------------------

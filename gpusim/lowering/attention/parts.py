@@ -154,6 +154,26 @@ class Parts:
         size_bytes = tensors * self.walk.share * queries * keys * self.element_bytes
         return StoreShared(size_bytes, size_bytes / SHUFFLED_BYTES), Barrier()
 
+    def with_mask(self) -> Program:
+        """A tile of the mask, added to scores in registers: it passes shared memory, which a thread reads by score.
+
+        Source: pytorch/pytorch aten/src/ATen/native/transformers/cuda/mem_eff_attention/kernel_forward.h and
+        kernel_backward.h, ``BiasLoader`` and ``iterateRows``: nothing is loaded ahead. Rows that a mask does not tell
+        apart are read once by a CTA, and from L1 again.
+        """
+        if not self.operator.mask:
+            return ()
+        walk, warps = self.walk, self.kernel.warps
+        queries, keys = (walk.met_rows, walk.own_rows) if self.operator.backward else (walk.own_rows, walk.met_rows)
+        rows = queries if "q" in self.operator.mask_by else 1.0
+        read_bytes = walk.share * rows * keys * self.element_bytes / warps
+        tile_bytes = walk.share * queries * keys * self.element_bytes / warps
+        of_warp = self.warp_scores[0] * self.warp_scores[1]
+        by_score = walk.share * of_warp / self.gpu.sm.warp_size
+        load = Load((Read("mask", read_bytes, read_bytes),), tile_bytes, tile_bytes / WIDE_ACCESS_BYTES)
+        stored = StoreShared(tile_bytes, tile_bytes / WIDE_ACCESS_BYTES)
+        return load, WaitLoad(), stored, Barrier(), LoadShared(by_score * SHUFFLED_BYTES, by_score)
+
     # Memory ---------------------------------------------------------------------------------------
 
     @property

@@ -192,7 +192,21 @@ def _tensors(gpu: Gpu, parts: Parts, held: int, requested: dict[str, float], res
     # What a tile of keys leaves is read with the next one.
     lost = {"partials": 1.0 - kept}
     written = (Tensor(name, size / walk.grid.ctas, None, lost.get(name, 0.0)) for name, size in stored.items())
-    return (*(read(name) for name in (*own, *met)), *written)
+    masks = (_mask(gpu, parts, requested, resident),) if operator.mask else ()
+    return (*(read(name) for name in (*own, *met)), *masks, *written)
+
+
+def _mask(gpu: Gpu, parts: Parts, requested: dict[str, float], resident: float) -> Tensor:
+    """The mask, which sequences, heads or queries may share: those that do read it one after the other."""
+    operator = parts.operator
+    heads, sequences = operator.batch * operator.heads, operator.batch
+    apart = operator.size_bytes / (heads if "h" not in operator.mask_by else sequences)
+    kept = survival_fraction(apart + operator.mask_bytes, usable_l2_bytes(gpu))
+    again = max(1.0, requested.get("mask", operator.mask_bytes) / operator.mask_bytes)
+    missed = (1.0 + (again - 1.0) * (1.0 - kept)) / again
+    rows = operator.queries / parts.walk.grid.x if "q" in operator.mask_by else 1.0
+    block_bytes = rows * parts.walk.share * parts.walk.met_rows * parts.element_bytes
+    return Tensor("mask", block_bytes, None, missed * (1.0 - resident))
 
 
 def _written_bytes(parts: Parts) -> dict[str, float]:

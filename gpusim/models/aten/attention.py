@@ -22,6 +22,10 @@ _WIDE_MATH = Version("2.5")
 """First PyTorch that computes products around a softmax in FP32 where tensors have 16 bits."""
 _ALIGNED = 8
 """Elements that rows of a mask are padded to."""
+_BROADCAST_MASK = Version("2.1.2")
+"""First PyTorch that pads a mask before it is broadcast over sequences and heads, and not the other way (pull request
+114173); before, rows were padded to 16 elements."""
+_ALIGNED_BEFORE = 16
 
 
 @lowers("attention", kind="attention")
@@ -29,7 +33,7 @@ def _attention(launches: Launches, call: Call) -> None:
     query, key, value, *masks = call.tensors
     result, sums = call.returned[:2]
     if _fused(launches, call, query, key, value):
-        reads = [query, key, value, *(_mask_for_kernel(launches, one, query) for one in masks)]
+        reads = [query, key, value, *(_mask_for_kernel(launches, one, query, key) for one in masks)]
         launches.launch(_operator(launches, call, query, key, value), reads, [result, sums], "attention")
         return
     _attended(launches, call, query, key, value, masks, result)
@@ -64,9 +68,17 @@ def _operator(launches: Launches, call: Call, query: TensorView, key: TensorView
         key_heads=key.shape[-3],
         causal=bool(call.arguments.get("causal")) and length <= key.shape[-2],
         mask=bool(masks),
+        mask_by=_differs_by(_broadcast(launches, masks[0], query, key)) if masks else "",
         dropout=bool(call.arguments.get("dropout")),
         implementation=_implementation(launches, call, query, key, value),
     )
+
+
+def _differs_by(mask: TensorView) -> str:
+    """Dimensions by which a mask differs beside the key; those before the batch count with it."""
+    outer = [size > 1 and stride != 0 for size, stride in zip(mask.shape[:-1], mask.strides[:-1], strict=True)]
+    by_query, by_head = (len(outer) >= at and outer[-at] for at in (1, 2))
+    return "b" * any(outer[:-2]) + "h" * by_head + "q" * by_query
 
 
 # Which kernels ------------------------------------------------------------------------------------
@@ -112,20 +124,49 @@ def _implementation(launches: Launches, call: Call, query: TensorView, key: Tens
     return "" if chosen == "math" else chosen
 
 
-def _mask_for_kernel(launches: Launches, mask: TensorView, query: TensorView) -> TensorView:
+def _mask_for_kernel(launches: Launches, mask: TensorView, query: TensorView, key: TensorView) -> TensorView:
     """A mask of truth values as numbers, and one whose rows begin anywhere with padded ones."""
     if not mask.floating:
         numbers = launches.temporary(mask.shape, query.dtype_name)
         launches.elementwise(("mask",), [mask], [numbers], "where")
         mask = numbers
+    if _pads_broadcast(launches, key):
+        return _padded(launches, _expanded(mask, query, key), _ALIGNED_BEFORE)
     outer = zip(mask.shape[:-1], mask.strides[:-1], strict=True)
     if all(size == 1 or stride % _ALIGNED == 0 for size, stride in outer):
         return mask
-    padded = launches.temporary((*mask.shape[:-1], -(-mask.shape[-1] // _ALIGNED) * _ALIGNED), mask.dtype_name)
+    return _padded(launches, mask, _ALIGNED)
+
+
+def _padded(launches: Launches, mask: TensorView, aligned: int) -> TensorView:
+    padded = launches.temporary((*mask.shape[:-1], -(-mask.shape[-1] // aligned) * aligned), mask.dtype_name)
     part = TensorView(padded.storage, padded.dtype_name, mask.shape, padded.strides)
     launches.elementwise(("copy",), [], [padded], "pad")
     launches.elementwise(("copy",), [mask], [part], "copy")
     return part
+
+
+def _pads_broadcast(launches: Launches, key: TensorView) -> bool:
+    """Whether a mask is padded once it is broadcast."""
+    return Version(launches.arithmetic.policy.version) < _BROADCAST_MASK and key.shape[-2] % _ALIGNED_BEFORE != 0
+
+
+def _broadcast(launches: Launches, mask: TensorView, query: TensorView, key: TensorView) -> TensorView:
+    """The mask as the kernel finds it; one that was padded once broadcast has rows of its own for all scores."""
+    if not _pads_broadcast(launches, key):
+        return mask
+    return launches.temporary(_expanded(mask, query, key).shape, query.dtype_name)
+
+
+def _expanded(mask: TensorView, query: TensorView, key: TensorView) -> TensorView:
+    """A view of a mask with a row of keys for every query."""
+    shape = (*query.shape[:-1], key.shape[-2])
+    missing = len(shape) - len(mask.shape)
+    strides = (
+        *(0,) * missing,
+        *(0 if size == 1 else step for size, step in zip(mask.shape, mask.strides, strict=True)),
+    )
+    return TensorView(mask.storage, mask.dtype_name, shape, strides)
 
 
 # Products around a softmax ------------------------------------------------------------------------

@@ -143,6 +143,7 @@ class Attention(Layer):
             key_heads=self.key_heads,
             causal=self.causal,
             mask=len(inputs) > len(operands),
+            mask_by=_differs_by(inputs[3].shape) if len(inputs) > len(operands) else "",
             dropout=self.dropout > 0 and tape.arithmetic.policy.mode == "train",
             implementation=self._implementation(tape, inputs, queries.dtype),
             **self.as_served(tape, queries.dtype),
@@ -209,6 +210,11 @@ class Attention(Layer):
 def _by_key(bias: Value) -> bool:
     """Whether a bias of scores is the same for all queries."""
     return len(bias.shape) < 2 or bias.shape[-2] == 1
+
+
+def _differs_by(bias: Shape) -> str:
+    """Dimensions by which a bias differs beside the key, of its shape ``batch x heads x queries x keys``."""
+    return "".join(name for name, size in zip("qhb", reversed(bias[:-1]), strict=False) if size > 1)
 
 
 def _heads(tape: Tape, value: Value, count: int, *, copies: bool) -> Value:

@@ -60,7 +60,7 @@ def test_a_mask_has_a_fused_kernel_since_2_1() -> None:
     mask = tensor((1, HEADS, LENGTH, LENGTH), "float16")
     (task,) = tasks(attended(heads(), heads(), mask), version="2.1", precision="fp16")
     assert isinstance(task.operator, Attention)
-    assert task.operator.mask
+    assert (task.operator.mask, task.operator.mask_by) == (True, "hq")
     assert "Attention" not in kinds(tasks(attended(heads(), heads(), mask), version="2.0", precision="fp16"))
 
 
@@ -68,6 +68,21 @@ def test_a_mask_whose_rows_begin_anywhere_is_padded() -> None:
     mask = tensor((1, HEADS, LENGTH, LENGTH), "float16", (LENGTH * 129 * HEADS, LENGTH * 129, 129, 1))
     fill, copy, _ = tasks(attended(heads(), heads(), mask), precision="fp16")
     assert [one.operator.function for one in (fill, copy) if isinstance(one.operator, Pointwise)] == ["copy", "copy"]
+
+
+@pytest.mark.parametrize(("version", "rows", "differs"), [("2.1.0", 2 * HEADS, "bhq"), ("2.1.2", HEADS, "hq")])
+def test_a_mask_is_padded_for_every_sequence_before_2_1_2(version: str, rows: int, differs: str) -> None:
+    """100 keys are padded to 112, or to 104."""
+    row = HEADS * FEATURES
+    key = tensor((2, HEADS, 100, FEATURES), "float16", (100 * row, FEATURES, row, 1))
+    mask = tensor((1, HEADS, LENGTH, 100), "float16")
+    fill, copy, attention = tasks(attended(heads(), key, mask), version=version, precision="fp16")
+    assert isinstance(fill.operator, Pointwise)
+    assert isinstance(copy.operator, Pointwise)
+    assert copy.operator.elements == rows * LENGTH * 100
+    assert fill.operator.elements == rows * LENGTH * (112 if rows > HEADS else 104)
+    assert isinstance(attention.operator, Attention)
+    assert attention.operator.mask_by == differs
 
 
 def test_heads_of_an_odd_size_have_no_memory_efficient_kernel() -> None:
@@ -143,6 +158,25 @@ def test_a_mask_takes_the_memory_efficient_kernel_or_cudnns() -> None:
         (task,) = tasks(attended(heads(), heads(), mask), version=version, gpu="h100-sxm", precision="fp16")
         assert isinstance(task.operator, Attention)
         assert task.operator.implementation == chosen
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "differs"),
+    [
+        ((2, 1, 1, LENGTH), None, "b"),
+        ((LENGTH, LENGTH), None, "q"),
+        ((2, HEADS, LENGTH, LENGTH), (0, LENGTH * LENGTH, LENGTH, 1), "hq"),
+        ((2, HEADS, LENGTH, LENGTH), None, "bhq"),
+        ((1, HEADS, 1, LENGTH), None, "h"),
+    ],
+)
+def test_a_mask_differs_by_dimensions_that_are_not_broadcast(
+    shape: tuple[int, ...], strides: tuple[int, ...] | None, differs: str
+) -> None:
+    mask = tensor(shape, "float16", strides) if strides else tensor(shape, "float16")
+    (task,) = tasks(attended(heads(), heads(), mask), precision="fp16")
+    assert isinstance(task.operator, Attention)
+    assert task.operator.mask_by == differs
 
 
 MANY = Called(8, 12, 1024, 1024, 64, 64, Dtype.FP16, 12, trains=False)
