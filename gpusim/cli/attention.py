@@ -37,7 +37,15 @@ class AttentionOptions:
     dtype: Annotated[str, typer.Option(metavar="TYPE", help="Data type.", autocompletion=complete_dtype)] = "fp16"
     backward: Annotated[bool, typer.Option("--backward", help="Predict the backward pass.")] = False
     causal: Annotated[bool, typer.Option("--causal", help="Causal mask: a query sees no later keys.")] = False
-    mask: Annotated[bool, typer.Option("--mask", help="Add a bias for each key to the scores.")] = False
+    mask: Annotated[bool, typer.Option("--mask", help="Add a mask or a bias to the scores.")] = False
+    mask_by: Annotated[
+        str,
+        typer.Option(
+            help="What the mask differs by beside the key: some of b (sequence), h (head) and q (query). Default: one "
+            "row of keys for all.",
+            metavar="LETTERS",
+        ),
+    ] = ""
     dropout: Annotated[bool, typer.Option("--dropout", help="Apply dropout to the scores.")] = False
     packed: Annotated[
         bool,
@@ -55,7 +63,8 @@ class AttentionOptions:
     implementation: Annotated[
         str,
         typer.Option(
-            help="flash2, flash3 or memory_efficient. Default: as PyTorch launches it; with pages, as vLLM does.",
+            help="flash1, flash2, flash3, cudnn or memory_efficient. Default: flash2 where it runs, else "
+            "memory_efficient, as PyTorch launches it from 2.2 on; with pages, as vLLM does.",
             metavar="NAME",
         ),
     ] = ""

@@ -117,11 +117,11 @@ class FrameworkOptions:
         ),
     ] = None
     attention: Annotated[
-        Literal["eager", "fused", "flash2", "flash3", "memory_efficient"] | None,
+        Literal["eager", "fused", "flash1", "flash2", "flash3", "cudnn", "memory_efficient"] | None,
         typer.Option(
-            help="Unfused (matmul, softmax, matmul), one fused kernel, or one of an implementation. Default: calls of "
-            "scaled_dot_product_attention, as captured models have them, are fused from PyTorch 2.0 on; attention that "
-            "a model spells out, as the shipped ones do, is not."
+            help="Unfused (matmul, softmax, matmul), one fused kernel as the framework's version takes it on the GPU, "
+            "or one of an implementation. Default: calls of scaled_dot_product_attention, as captured models have "
+            "them, are fused from PyTorch 2.0 on; attention that a model spells out, as the shipped ones do, is not."
         ),
     ] = None
     checkpointing: Annotated[

@@ -16,8 +16,9 @@ from gpusim.library.vector import Registers, Work
 from gpusim.numbers.formats import Dtype
 from gpusim.workloads.attention import Attention, AttentionOp, Implementation
 
-Kind = Literal["flash", "staged", "specialised"]
+Kind = Literal["looped", "flash", "staged", "specialised"]
 IMPLEMENTATIONS: dict[Kind, Implementation] = {
+    "looped": "flash1",
     "flash": "flash2",
     "staged": "memory_efficient",
     "specialised": "flash3",
@@ -46,6 +47,7 @@ class AttentionTile(Entry):
     max_rows: Count | None = Field(
         default=None, description="queries of all heads that share keys, from which on another kernel is launched"
     )
+    max_keys: Count | None = Field(default=None, description="keys of a head above which another kernel is launched")
 
 
 class Combination(Entry):
@@ -64,7 +66,8 @@ class AttentionFamily(Entry):
     kind: Kind = Field(
         description="flash: a CTA keeps its own tile in shared memory, the next tile arrives while one is multiplied, "
         "and scores stay in registers; staged: each product loads both operands, and scores pass through shared "
-        "memory; specialised: a warp loads, and warpgroups multiply while others work on their scores"
+        "memory; specialised: a warp loads, and warpgroups multiply while others work on their scores; looped: a CTA "
+        "keeps keys and values in registers and goes over queries, one tile of keys after the other"
     )
     name: str = Field(description="format string: {queries} {keys} {head_dim} {warps}")
     source: Source
@@ -183,6 +186,8 @@ class AttentionKernel:
             return f"head_dim must be at most {tile.max_head_dim}, got {operator.head_dim}"
         if tile.max_rows is not None and rows > tile.max_rows:
             return f"queries of heads that share keys must be at most {tile.max_rows}, got {rows}"
+        if tile.max_keys is not None and operator.keys > tile.max_keys:
+            return f"keys must be at most {tile.max_keys}, got {operator.keys}"
         return ""
 
 

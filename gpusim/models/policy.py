@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from packaging.version import InvalidVersion, Version
 
 from gpusim.errors import InputError, excerpt
+from gpusim.models.sdpa import FIRST
 from gpusim.workloads.attention import IMPLEMENTATIONS
 
 Mode = Literal["train", "inference"]
@@ -28,7 +29,7 @@ LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 Fusion = Literal["none", "elementwise", "engine", "inductor", "serving"]
 CacheType = Literal["", "fp8", "int8"]
 """Type of the keys and values that a cache keeps; empty: that in which they are computed."""
-AttentionKind = Literal["eager", "fused", "flash2", "flash3", "memory_efficient"]
+AttentionKind = Literal["eager", "fused", "flash1", "flash2", "flash3", "cudnn", "memory_efficient"]
 """Products around a softmax, one kernel, or one of an implementation that is named."""
 ATTENTION_KINDS: tuple[AttentionKind, ...] = get_args(AttentionKind)
 TRACED_ATTENTION: tuple[AttentionKind, ...] = ("eager", "fused")
@@ -47,10 +48,6 @@ NEWEST = "2.1"
 def default_layout(precision: str) -> Layout:
     """Memory layout of images that a precision is used with."""
     return "nhwc" if precision in LOWERED else "nchw"
-
-
-_FUSES_ATTENTION = Version("2.0")
-"""First PyTorch with scaled_dot_product_attention."""
 
 
 class PolicyError(InputError):
@@ -99,7 +96,7 @@ class Policy:
     @property
     def calls_fused_attention(self) -> bool:
         """Whether a call of scaled_dot_product_attention runs as one kernel where there is one."""
-        return self.fuses_attention or (self.attention is None and Version(self.version) >= _FUSES_ATTENTION)
+        return self.fuses_attention or (self.attention is None and Version(self.version) >= FIRST)
 
     @property
     def fuses_attention(self) -> bool:
@@ -122,8 +119,10 @@ class Policy:
             raise PolicyError(f"kv-dtype: a cache in {self.cache_type} is of serving engines; give --fusion serving")
         if not _is_version(self.version):
             raise PolicyError(f"version: expected one of PyTorch, such as 2.1, got '{excerpt(self.version)}'")
-        if self.fuses_attention and Version(self.version) < _FUSES_ATTENTION:
-            raise PolicyError(f"attention: PyTorch fuses it since {_FUSES_ATTENTION}, got version {self.version}")
+        if self.attention == "flash3" and self.mode == "train":
+            raise PolicyError("attention: gradients of flash3 are not modelled; PyTorch trains with flash2, give that")
+        if self.fuses_attention and Version(self.version) < FIRST:
+            raise PolicyError(f"attention: PyTorch fuses it since {FIRST}, got version {self.version}")
         if self.framework != "pytorch":
             raise PolicyError(f"framework: models run as PyTorch launches them, got '{self.framework}'")
 

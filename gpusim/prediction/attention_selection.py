@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import difflib
 from contextlib import suppress
+from dataclasses import replace
 
+from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.attention import AttentionKernel
-from gpusim.lowering.attention.plan import AttentionPlan, attention_plan
+from gpusim.lowering.attention.looped import tiles_in_parallel
+from gpusim.lowering.attention.plan import AttentionPlan, attention_plan, resident_ctas
 from gpusim.lowering.attention.splits import key_split_of
 from gpusim.lowering.vector.plan import VectorPlan, vector_plan
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.selection import UnsupportedError
 from gpusim.prediction.vector_selection import vector_kernel
 from gpusim.system import System
-from gpusim.workloads.attention import Attention
+from gpusim.workloads.attention import Attention, Implementation
 from gpusim.workloads.memory_bound import Access, Pointwise, RowReduction
 from gpusim.workloads.vector import VectorOperator
+
+STAND_INS: dict[str, tuple[Implementation, ...]] = {
+    "flash1": ("flash2", "memory_efficient"),
+    "cudnn": ("flash3", "flash2", "memory_efficient"),
+}
+"""Implementations whose kernels stand for those of one without, the nearest first.
+
+cuDNN's attention on an H100 reaches 631.3 TFLOP/s where FlashAttention-3 reaches 631.8 and FlashAttention-2 329.5
+(batch 1, 24 heads of 128, 4,608 tokens; pytorch/pytorch issue 142132).
+"""
 
 
 def planned_attention(system: System, operator: Attention, name: str | None = None, *, warm: bool) -> AttentionPlan:
@@ -39,8 +52,8 @@ def planned_attention(system: System, operator: Attention, name: str | None = No
         if name is None and _leaves_keys_whole(system, operator, kernel):
             passed_over.add(kernel.family.name)
             continue
-        around = [tuple(_planned(system, one) for one in those) for those in _around(operator, kernel)]
         with suppress(DoesNotFitError):
+            around = [tuple(_planned(system, one) for one in those) for those in _around(system.gpu, operator, kernel)]
             return attention_plan(system.gpu, operator, kernel, *around, warm=warm)
     raise UnsupportedError(f"{operator.op} on {system.gpu.name}: no SM holds a CTA of the kernels that compute it")
 
@@ -53,8 +66,30 @@ def _leaves_keys_whole(system: System, operator: Attention, kernel: AttentionKer
     return only_splits and not paged and key_split_of(operator, kernel, system.gpu.sm.count).parts == 1
 
 
+def stand_in(system: System, operator: Attention) -> Implementation | None:
+    """The implementation whose kernels stand for those of the one that is named; None: its own."""
+    if any(one.computes(operator) for one in system.library.attention_kernels):
+        return None
+    for name in STAND_INS.get(operator.implementation, ()):
+        other = replace(operator, implementation=name)
+        if any(one.computes(other) for one in system.library.attention_kernels):
+            return name
+    return None
+
+
+def stand_in_note(system: System, operator: Attention) -> str:
+    """What the result of an operator has to say of the kernel's implementation; empty where there is nothing."""
+    other = stand_in(system, operator)
+    name = f"{operator.implementation} of {operator.dtype.value}"
+    return (
+        f"{operator.op}: no kernel of {name} is modelled on {system.gpu.name}; {other} stands for it" if other else ""
+    )
+
+
 def _able(system: System, operator: Attention, name: str | None) -> list[AttentionKernel]:
     gpu, known = system.gpu, system.library.attention_kernels
+    if other := stand_in(system, operator):
+        operator = replace(operator, implementation=other)
     computing = [one for one in known if one.computes(operator)]
     if not computing:
         types = dict.fromkeys(
@@ -85,10 +120,10 @@ def _planned(system: System, operator: VectorOperator) -> VectorPlan:
 
 
 def _around(
-    operator: Attention, kernel: AttentionKernel
+    gpu: Gpu, operator: Attention, kernel: AttentionKernel
 ) -> tuple[tuple[VectorOperator, ...], tuple[VectorOperator, ...]]:
     """What is launched before and after."""
-    return _around_backward(operator, kernel) if operator.backward else _around_forward(operator, kernel)
+    return _around_backward(gpu, operator, kernel) if operator.backward else _around_forward(operator, kernel)
 
 
 def _around_forward(
@@ -116,16 +151,20 @@ def _copy(elements: int, operator: Attention) -> Pointwise:
 
 
 def _around_backward(
-    operator: Attention, kernel: AttentionKernel
+    gpu: Gpu, operator: Attention, kernel: AttentionKernel
 ) -> tuple[tuple[VectorOperator, ...], tuple[VectorOperator, ...]]:
     """The sum over each row of the result times its gradient, and the gradients of queries.
 
-    FlashAttention-2 adds those up in FP32, from zeros, and converts them in the end.
+    FlashAttention-2 adds those up in FP32, from zeros, and converts them in the end; FlashAttention-1 where tiles of
+    keys have CTAs of their own, and else sums rows in the kernel itself.
     """
+    kind = kernel.family.kind
+    if kind == "looped" and not tiles_in_parallel(operator, kernel, resident_ctas(gpu, kernel)):
+        return (), ()
     rows, row = operator.batch * operator.heads * operator.queries, operator.head_dim
     held, sums = Access(rows * row, operator.dtype), Access(rows * row, Dtype.FP32)
     prepared = RowReduction("sum", rows, row, (held, held), (Access(rows, Dtype.FP32),), ("mul",))
-    if kernel.family.kind != "flash":
+    if kind not in ("flash", "looped"):
         return (prepared,), ()
     cleared = Pointwise(("copy",), rows * row, (), (sums,))
     return (prepared, cleared), (Pointwise(("copy",), rows * row, (sums,), (held,)),)

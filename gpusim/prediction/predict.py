@@ -12,6 +12,7 @@ from gpusim.hardware.machine import Machine
 from gpusim.launch import Launch
 from gpusim.lowering.totals import Totals
 from gpusim.prediction.assembly import result_of
+from gpusim.prediction.attention_selection import stand_in_note
 from gpusim.prediction.breakdown import Breakdown, breakdown
 from gpusim.prediction.limits import Limits, Run, clock_limit, limits_of
 from gpusim.prediction.options import Options
@@ -27,6 +28,7 @@ from gpusim.sim.simulate import simulate
 from gpusim.sim.trace import Recorder
 from gpusim.system import System
 from gpusim.units import LARGEST_SIZE
+from gpusim.workloads.attention import Attention
 from gpusim.workloads.operators import Operator
 
 MOST_ITERATIONS = 300_000
@@ -97,7 +99,7 @@ class Prepared:
             timed = _recorded(system, options, chosen, timed, recorder, progress)
         held = clock_limit(system.gpu, timed.sustained.clock_mhz) == "power"
         of_limit = (*_unscaled_limit(system), *_held_below_base(system, timed)) if held else ()
-        notes = (*_other_choice(system, self.ranked), *of_limit, *wrong)
+        notes = (*_other_choice(system, self.ranked), *_stand_in(system, self.operator), *of_limit, *wrong)
         divided = breakdown(system.gpu, timed)
         wanted = limits and options.limits and options.detail != "bound"
         helping = self._limits(timed, divided, clock_is_given=at is not None) if wanted else None
@@ -185,6 +187,12 @@ def _held_below_base(system: System, timed: Timed) -> tuple[str, ...]:
         " spec decide the time"
     )
     return (note,)
+
+
+def _stand_in(system: System, operator: Operator) -> tuple[str, ...]:
+    """Which implementation's kernel stands for one that has no model."""
+    note = stand_in_note(system, operator) if isinstance(operator, Attention) else ""
+    return (note,) if note else ()
 
 
 def _other_choice(system: System, ranked: Ranked) -> tuple[str, ...]:

@@ -42,6 +42,7 @@ def model_table(result: ModelResult) -> TextTable:
         *([("simulated as copies", _unmodelled(result))] if result.unmodelled else []),
         ("clock", f"{step.clock_mhz:.0f} MHz"),
         ("power", f"{step.power_w:.0f} W, {step.energy_j:.3g} J a step"),
+        *(("note", note) for note in result.notes),
         *(("note", uncalibrated_text(board)) for board in uncalibrated([result])),
     )
     return TextTable(step_title(result), ("metric", "value"), rows)

@@ -16,6 +16,7 @@ from gpusim.models.passes.step import needed_bytes, tasks_of
 from gpusim.models.policy import Policy, PolicyError, torch_release
 from gpusim.models.task import Task
 from gpusim.parallel.pipeline import PipelineStage, stages
+from gpusim.prediction.attention_selection import stand_in_note
 from gpusim.prediction.results import json_ready
 from gpusim.prediction.timing import Simulate
 from gpusim.sim.simulate import simulate
@@ -27,6 +28,7 @@ from gpusim.step.predict import predict_step
 from gpusim.step.results import Step
 from gpusim.system import System
 from gpusim.units import GIB
+from gpusim.workloads.attention import Attention
 
 UNITS = {"img": "img/s", "seq": "seq/s", "tok": "tok/s"}
 """Units of throughput by the items that a model counts."""
@@ -102,6 +104,8 @@ class ModelResult:
     """Calls of a captured model that are simulated as copies of their bytes: their share of all bytes, by name."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
     """Values of the spec that were replaced, by key path."""
+    notes: tuple[str, ...] = ()
+    """Kernels that stand for others, which have no model."""
 
     @property
     def step_ms(self) -> float:
@@ -190,6 +194,7 @@ class ModelResult:
             "phases_us": dict(step.times_by(lambda one: one.task.phase)),
             "layers_us": dict(step.times_by(lambda one: one.task.name.split(".")[0])),
             "bottlenecks": step.time_shares(),
+            "notes": self.notes,
             "operators": [asdict(one) for one in step.operators()],
         }
         return {name: json_ready(value) for name, value in found.items()}
@@ -255,7 +260,14 @@ def predict_model(
         as_graph_us,
         unmodelled(graph, policy, system.gpu) if isinstance(graph, Program) else {},
         dict(system.overrides),
+        _notes(system, step),
     )
+
+
+def _notes(system: System, step: Step) -> tuple[str, ...]:
+    """What results of the step's operators say of kernels that stand for others."""
+    operators = dict.fromkeys(one.task.operator for one in step.computed if isinstance(one.task.operator, Attention))
+    return tuple(dict.fromkeys(note for one in operators if (note := stand_in_note(system, one))))
 
 
 def model_footprint(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -10,15 +11,17 @@ from gpusim.workloads.sizes import checked_size
 
 AttentionOp = Literal["attention_fwd", "attention_bwd"]
 ATTENTION_OPS: tuple[AttentionOp, ...] = get_args(AttentionOp)
-Implementation = Literal["flash2", "flash3", "memory_efficient"]
+Implementation = Literal["flash1", "flash2", "flash3", "cudnn", "memory_efficient"]
 IMPLEMENTATIONS: tuple[Implementation, ...] = get_args(Implementation)
 """Implementations of fused attention, by which a workload may name the one that runs."""
 PROPERTIES = ("causal", "mask", "dropout", "packed", "appends")
 """Columns that say yes or no."""
-ATTENTION_COLUMNS = ("heads", "key_heads", *PROPERTIES, "page_tokens", "window", "implementation")
+ATTENTION_COLUMNS = ("heads", "key_heads", *PROPERTIES, "mask_by", "page_tokens", "window", "implementation")
 """Further columns of attention in the measured CSV schema; m are queries, n keys, k is the size of a head."""
 _PRODUCTS = {"attention_fwd": 2, "attention_bwd": 5}
 """Products of tiles: queries by keys and scores by values; backward the scores again, and four gradients."""
+MASK_DIMENSIONS = "bhq"
+"""Dimensions that a mask may differ by beside the key: batch, head, query."""
 STATISTIC_BYTES = 4
 """Logarithm of the sum of a row of exponentials, kept for the backward pass."""
 
@@ -49,7 +52,7 @@ class Attention:
     causal: bool = False
     """Whether the last query sees all keys, and each query before it one key fewer."""
     mask: bool = False
-    """Whether a bias for each key is added to its scores, such as a bias that hides what pads a sentence."""
+    """Whether a bias is added to the scores, such as one that hides what pads a sentence."""
     dropout: bool = False
     packed: bool = False
     """Whether sequences of any length lie one after the other, their lengths beside them (``varlen``)."""
@@ -60,6 +63,9 @@ class Attention:
     """Whether keys and values of the queries' own tokens are written to the pages before, by a kernel of its own."""
     window: int | None = None
     """Keys that a query of causal attention sees at most, its own and those before it; None: all."""
+    mask_by: str = ""
+    """Dimensions by which the mask differs beside the key, of ``MASK_DIMENSIONS``: ``hq`` of relative positions, ``b``
+    of padding; broadcast along the others."""
     implementation: str = ""
     """One of ``IMPLEMENTATIONS``; empty: the framework chooses."""
 
@@ -71,6 +77,11 @@ class Attention:
         object.__setattr__(self, "key_heads", None if key_heads == self.heads else key_heads)
         if self.heads % key_heads:
             raise ValueError(f"key_heads: {key_heads} do not divide {self.heads} heads evenly")
+        if set(self.mask_by) - set(MASK_DIMENSIONS):
+            raise ValueError(f"mask_by: expected some of {', '.join(MASK_DIMENSIONS)}, got '{self.mask_by}'")
+        object.__setattr__(self, "mask_by", "".join(one for one in MASK_DIMENSIONS if one in self.mask_by))
+        if self.mask_by and not self.mask:
+            raise ValueError("mask_by: says by what a mask differs; give mask, too")
         if self.op not in ATTENTION_OPS:
             raise ValueError(f"op: expected one of {', '.join(ATTENTION_OPS)}, got '{self.op}'")
         self._check_serving()
@@ -146,6 +157,17 @@ class Attention:
         return STATISTIC_BYTES * self.batch * self.heads * self.queries
 
     @property
+    def mask_rows(self) -> int:
+        """Rows of keys that the mask has."""
+        sizes = {"b": self.batch, "h": self.heads, "q": self.queries}
+        return math.prod(sizes[one] for one in self.mask_by) if self.mask else 0
+
+    @property
+    def mask_bytes(self) -> float:
+        """Size of the mask, in the type of the queries [B]."""
+        return self.mask_rows * self.keys * self.dtype.bits / 8
+
+    @property
     def appended_bytes(self) -> float:
         """New keys and values, which are read and written before [B]."""
         if not self.appends:
@@ -154,8 +176,8 @@ class Attention:
 
     @property
     def operand_bytes(self) -> float:
-        """Queries, keys and values, and new ones; backward the result, its gradient and the statistics too [B]."""
-        inputs = self.queries_bytes + 2 * self.keys_bytes + self.appended_bytes
+        """Queries, keys and values, new ones, a mask; backward the result, its gradient and the statistics too [B]."""
+        inputs = self.queries_bytes + 2 * self.keys_bytes + self.appended_bytes + self.mask_bytes
         return inputs + (2 * self.queries_bytes + self.statistics_bytes if self.backward else 0.0)
 
     @property
@@ -186,5 +208,5 @@ class Attention:
             "heads": self.heads,
             "key_heads": self.key_heads or "",
             **{name: "yes" if getattr(self, name) else "" for name in PROPERTIES},
-            **{name: getattr(self, name) or "" for name in ("page_tokens", "window", "implementation")},
+            **{name: getattr(self, name) or "" for name in ("mask_by", "page_tokens", "window", "implementation")},
         }

@@ -145,7 +145,8 @@ def _attention(op: str, given: Mapping[str, Any]) -> Operator:
     n = given.get("n", m)
     chosen: dict[str, Any] = {name: _truth(given, name) for name in PROPERTIES}
     chosen |= {name: given.get(name) for name in ("page_tokens", "window", "key_heads")}
-    return Attention(batch, heads, m, n, k, dtype, op, implementation=given.get("implementation", ""), **chosen)
+    chosen |= {name: given.get(name) or "" for name in ("mask_by", "implementation")}
+    return Attention(batch, heads, m, n, k, dtype, op, **chosen)
 
 
 def _on_rows(op: str, given: Mapping[str, Any]) -> Operator:

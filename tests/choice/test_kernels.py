@@ -470,6 +470,7 @@ def test_every_file_that_decides_a_shipped_board_is_listed_once() -> None:
         assert [stem for stem in listed if stem in catalogues] == catalogues
         assert set(listed) - set(catalogues) <= {
             "convolution_simt_volta",
+            "flash_attention_1",
             "vllm_vector",
             "weight_only_ampere",
         }  # what others extend

@@ -14,18 +14,19 @@ from hypothesis import strategies as st
 from gpusim.cli import run_cli
 from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.attention import AttentionKernel
-from gpusim.lowering.attention.plan import attention_plan
+from gpusim.lowering.attention.plan import AttentionPlan, attention_plan
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.attention_selection import planned_attention
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import bounds_of
 from gpusim.prediction.predict import predict
 from gpusim.prediction.selection import UnsupportedError
-from gpusim.program import Mma, executed
+from gpusim.program import Load, Mma, Store, executed
 from gpusim.specs import load_spec
 from gpusim.workloads.attention import Attention
 from gpusim.workloads.operators import parse_operator
 
+A100 = "a100-sxm4-80gb"
 BOARDS = ("v100-sxm2-16gb", "t4", "a100-sxm4-80gb", "rtx-3090", "h100-sxm")
 BURST = Options(load="burst")
 
@@ -45,6 +46,7 @@ def test_attention_is_read_back_from_its_columns(
 ) -> None:
     batch, heads, queries, keys, head_dim = sizes
     operator = Attention(batch, 2 * heads, queries, keys + queries, head_dim, Dtype.BF16, op, heads, *chosen)
+    operator = replace(operator, mask_by="hq" if operator.mask else "")
     assert parse_operator(operator.columns) == operator
 
 
@@ -55,6 +57,8 @@ def test_attention_is_read_back_from_its_columns(
         ({"causal": True, "keys": 4}, "causal: 128 queries see 4 keys; the first ones would see none"),
         ({"op": "attention"}, "op: expected one of attention_fwd, attention_bwd, got 'attention'"),
         ({"head_dim": 0}, "head_dim: expected a positive integer, got 0"),
+        ({"mask_by": "hq"}, "mask_by: says by what a mask differs; give mask, too"),
+        ({"mask": True, "mask_by": "hk"}, "mask_by: expected some of b, h, q, got 'hk'"),
     ],
 )
 def test_what_is_not_attention_is_refused_in_one_line(changed: dict[str, Any], problem: str) -> None:
@@ -120,6 +124,143 @@ def test_the_framework_picks_kernels_by_type_mask_and_size() -> None:
     single = replace(half, dtype=Dtype.FP32, op="attention_bwd")
     assert name("a100-sxm4-80gb", single) == "fmha_cutlassB_f32_aligned_64x64_k64_sm80"
     assert name("t4", replace(single, head_dim=80)) == "fmha_cutlassB_f32_aligned_64x64_k128"
+
+
+# Masks and biases ------------------------------------------------------------------------------------
+
+BIASED = Attention(8, 12, 512, 512, 64, Dtype.FP16, mask=True)
+
+
+def _mask_bytes(operator: Attention) -> float:
+    """What all CTAs request of the mask."""
+    planned = planned_attention(load_spec(A100).system, operator, warm=False)
+    ops = [
+        (one, planned.launch.ctas * planned.kernel.warps * times)
+        for one, times in executed(planned.launch.roles[0].program)
+    ]
+    return sum(
+        times * read.l2_bytes
+        for one, times in ops
+        if isinstance(one, Load)
+        for read in one.reads
+        if read.tensor == "mask"
+    )
+
+
+@pytest.mark.parametrize("op", ["attention_fwd", "attention_bwd"])
+def test_a_bias_by_query_is_read_once_for_every_score(op: str) -> None:
+    biased = replace(BIASED, op=op, mask_by="hq")
+    assert _mask_bytes(biased) == pytest.approx(8 * 12 * 512 * 512 * 2)
+    assert _mask_bytes(replace(biased, mask_by="bhq")) == pytest.approx(8 * 12 * 512 * 512 * 2)
+    # One row of keys serves a tile of 64 queries.
+    assert _mask_bytes(replace(biased, mask_by="b")) == pytest.approx(8 * 12 * 8 * 512 * 2)
+    assert _mask_bytes(replace(biased, mask=False, mask_by="")) == 0.0
+
+
+def test_a_bias_that_l2_holds_comes_from_dram_once() -> None:
+    """12 heads of 512 x 512 are 6 MiB, those of 8 sequences 48 MiB."""
+    system = load_spec(A100).system
+
+    def read_bytes(by: str) -> float:
+        planned = planned_attention(system, replace(BIASED, mask_by=by), warm=False)
+        return planned.main_totals.traffic.dram_read_bytes
+
+    assert read_bytes("hq") - read_bytes("") == pytest.approx(12 * 512 * 512 * 2, rel=0.05)
+    assert read_bytes("bhq") - read_bytes("") == pytest.approx(8 * 12 * 512 * 512 * 2, rel=0.05)
+
+
+def test_a_bias_takes_longer_the_more_of_it_differs() -> None:
+    times = [
+        predict(load_spec("rtx-3090").system, one, BURST).kernel_time_us
+        for one in (
+            replace(BIASED, mask=False, implementation="memory_efficient"),
+            BIASED,
+            replace(BIASED, mask_by="bhq"),
+        )
+    ]
+    assert times == sorted(times)
+    assert times[2] > 1.1 * times[0]
+
+
+# FlashAttention-1 ------------------------------------------------------------------------------------
+
+
+def _looped(board: str, operator: Attention) -> AttentionPlan:
+    return planned_attention(load_spec(board).system, replace(operator, implementation="flash1"), warm=False)
+
+
+def test_flash_attention_1_takes_tiles_by_heads_and_keys() -> None:
+    short = Attention(8, 16, 128, 128, 64, Dtype.FP16)
+    names = [
+        _looped(A100, one).name
+        for one in (
+            short,
+            replace(short, keys=129),
+            replace(short, head_dim=72, keys=1024),
+            replace(short, head_dim=16),
+        )
+    ]
+    traits = ("128, 64", "256, 64", "128, 128", "128, 32")
+    assert names == [f"fmha_fwd_loop_kernel<FMHA_kernel_traits<{one}, 16, 1, 4>>" for one in traits]
+    wide = replace(short, op="attention_bwd", head_dim=128)
+    assert _looped(A100, wide).name.startswith("fmha_bwd_dq_dk_dv_loop_kernel<FMHA_kernel_traits<128, 128,")
+    with pytest.raises(UnsupportedError, match="head_dim must be at most 64, got 128"):
+        _looped("rtx-3090", wide)  # "TODO: eventually we should support SM86"
+
+
+def test_flash_attention_1_splits_queries_until_waves_are_nearly_full() -> None:
+    """The heuristic of fmha_fwd_launch_template.h by hand: 108 SMs of two CTAs, waves of 216."""
+    many = Attention(8, 6, 2048, 2048, 64, Dtype.FP16)
+    # 48 heads: 9 parts are two waves exactly, and 0.89 of a wave with 4 is less than 0.95 of that.
+    assert _looped(A100, many).grid.x == 9
+    assert _looped(A100, replace(many, heads=27)).grid.x == 1
+
+
+@pytest.mark.parametrize(("heads", "tiles"), [(108, 1), (40, 16)])
+def test_gradients_of_flash_attention_1_have_a_cta_for_each_tile_of_keys_where_heads_are_few(
+    heads: int, tiles: int
+) -> None:
+    """108 SMs of one CTA: 108 heads fill a wave, 40 leave two of three SMs idle."""
+    planned = _looped(A100, Attention(1, heads, 4096, 4096, 64, Dtype.FP16, "attention_bwd"))
+    assert planned.grid.x == tiles
+    assert len(planned.launches) == (1 if tiles == 1 else 4)  # dot products, zeros, and what converts the sums
+
+
+@pytest.mark.parametrize("op", ["attention_fwd", "attention_bwd"])
+@pytest.mark.parametrize("keys", [128, 1024])
+def test_flash_attention_1_multiplies_every_score_once_a_product(op: str, keys: int) -> None:
+    operator = Attention(18, 12, 1024, keys, 64, Dtype.FP16, op)
+    assert _looped(A100, operator).useful_fraction == pytest.approx(1.0, rel=0.07)  # 64 steps of 9 parts
+
+
+def test_results_of_flash_attention_1_pass_through_memory_between_tiles_of_keys() -> None:
+    def bytes_of(tensor: str, keys: int) -> tuple[float, float]:
+        planned = _looped(A100, Attention(8, 27, 1024, keys, 64, Dtype.FP16))
+        (role,) = planned.launch.roles
+        ops = [(one, planned.launch.ctas * role.warps * times) for one, times in executed(role.program)]
+        loads = sum(
+            times * read.l2_bytes
+            for one, times in ops
+            if isinstance(one, Load)
+            for read in one.reads
+            if read.tensor == tensor
+        )
+        return loads, sum(
+            times * one.size_bytes for one, times in ops if isinstance(one, Store) and one.tensor == tensor
+        )
+
+    in_fp32 = 8 * 27 * 1024 * 64 * 4
+    assert bytes_of("partials", 256) == (0.0, 0.0)
+    assert bytes_of("partials", 1024) == pytest.approx((3 * in_fp32, 3 * in_fp32))
+
+
+@pytest.mark.parametrize(("head_dim", "least", "most"), [(64, 0.3, 0.5), (128, 0.3, 0.5)])
+def test_flash_attention_1_on_an_a100_reaches_the_published_share_of_the_peak(
+    head_dim: int, least: float, most: float
+) -> None:
+    """Dao, FlashAttention-2 (arXiv:2307.08691), section 1: FlashAttention reaches 30 to 50 % of 312 TFLOP/s forward."""
+    operator = replace(_figure(2048, head_dim), implementation="flash1")
+    assert least < predict(load_spec(A100).system, operator, BURST).tflops / 312 < most
 
 
 def test_what_no_kernel_computes_is_refused_with_the_reason() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -67,7 +68,7 @@ def test_a_window_that_hides_nothing_is_none() -> None:
         ({"appends": True}, "appends: tokens are appended to pages; give page_tokens, too"),
         (
             {"implementation": "flash9"},
-            "implementation: expected one of flash2, flash3, memory_efficient, got 'flash9'",
+            "implementation: expected one of flash1, flash2, flash3, cudnn, memory_efficient, got 'flash9'",
         ),
         ({"page_tokens": 0}, "page_tokens"),
         ({"op": "attention_bwd", "page_tokens": 64}, "page_tokens: the backward pass has no pages"),
@@ -179,6 +180,26 @@ def test_packed_heads_read_their_keys_once() -> None:
         planned = planned_attention(load_spec(A100).system, operator, warm=True)
         read.append(_read_bytes(planned.launches[1 if operator.sharing_heads > 1 else 0], "keys"))
     assert read[0] == pytest.approx(read[1], rel=0.1)
+
+
+# Implementations without kernels ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("board", "changed", "stands"),
+    [
+        (H100, {}, "flash3"),
+        (H100, {"op": "attention_bwd"}, "flash2"),
+        (H100, {"mask": True}, "memory_efficient"),
+        (A100, {}, "flash2"),
+    ],
+)
+def test_the_nearest_kernel_stands_for_one_without_a_model(board: str, changed: dict[str, Any], stands: str) -> None:
+    operator = replace(Attention(8, 16, 1024, 1024, 64, Dtype.FP16, implementation="cudnn"), **changed)
+    system = load_spec(board).system
+    assert _kernels(board, operator) == _kernels(board, replace(operator, implementation=stands))
+    assert predict(system, operator, WARM).notes[0].endswith(f"{stands} stands for it")
+    assert not predict(system, replace(operator, implementation=stands), WARM).notes
 
 
 # Warp roles ------------------------------------------------------------------------------------------

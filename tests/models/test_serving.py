@@ -262,6 +262,8 @@ def test_a_named_implementation_is_launched(capsys: pytest.CaptureFixture[str]) 
             name,
             "--fusion",
             "none",
+            "--version",
+            "2.7",
             "--format",
             "json",
             "--jobs",

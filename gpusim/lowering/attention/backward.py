@@ -60,6 +60,7 @@ def _staged_program(parts: Parts) -> Program:
         *parts.iteration,
         *parts.staged_product({"keys": own_rows, "queries": met_rows}, queries, keys, parts.head_depth),
         Drain(),
+        *parts.with_mask(),
         parts.on_scores(0.5),
         *parts.pass_scores(),
         *parts.staged_product({"gradients": met_rows}, *of_keys),

@@ -59,6 +59,7 @@ def _staged_iteration(parts: Parts) -> Program:
         ),
         Drain(),
         Barrier(),
+        *parts.with_mask(),
         parts.on_scores(0.5),
         StoreShared(row_partials, parts.thread_rows),
         Barrier(),

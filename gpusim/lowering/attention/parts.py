@@ -65,7 +65,15 @@ class Parts:
 
     # Products -------------------------------------------------------------------------------------
 
-    def product(self, rows: float, columns: float, depth: float, *, rows_in_registers: bool = False) -> Repeat:
+    def product(
+        self,
+        rows: float,
+        columns: float,
+        depth: float,
+        *,
+        rows_in_registers: bool = False,
+        columns_in_registers: bool = False,
+    ) -> Repeat:
         """A warp's product of ``rows`` by ``columns``, added up over a ``depth``, one instruction deep at a time.
 
         Warps of other CTAs that multiply meanwhile take turns with it, so that they stay in step.
@@ -75,11 +83,12 @@ class Parts:
         m, n, k = instruction.shape
         groups = math.ceil(depth / k)
         count = self.walk.share * family.multiplies * math.ceil(rows / m) * math.ceil(columns / n)
+        loaded = (0 if rows_in_registers else rows), (0 if columns_in_registers else columns)
         group = Mma(
             instruction=family.instruction,
             instructions=count,
             k_groups=1,
-            operand_bytes=self.walk.share * self._fragment_bytes(0 if rows_in_registers else rows, columns) * k,
+            operand_bytes=self.walk.share * self._fragment_bytes(*loaded) * k,
             other_instructions=count * family.beside_multiply,
             pipelined=True,
         )
@@ -144,6 +153,26 @@ class Parts:
         queries, keys = self.warp_scores
         size_bytes = tensors * self.walk.share * queries * keys * self.element_bytes
         return StoreShared(size_bytes, size_bytes / SHUFFLED_BYTES), Barrier()
+
+    def with_mask(self) -> Program:
+        """A tile of the mask, added to scores in registers: it passes shared memory, which a thread reads by score.
+
+        Source: pytorch/pytorch aten/src/ATen/native/transformers/cuda/mem_eff_attention/kernel_forward.h and
+        kernel_backward.h, ``BiasLoader`` and ``iterateRows``: nothing is loaded ahead. Rows that a mask does not tell
+        apart are read once by a CTA, and from L1 again.
+        """
+        if not self.operator.mask:
+            return ()
+        walk, warps = self.walk, self.kernel.warps
+        queries, keys = (walk.met_rows, walk.own_rows) if self.operator.backward else (walk.own_rows, walk.met_rows)
+        rows = queries if "q" in self.operator.mask_by else 1.0
+        read_bytes = walk.share * rows * keys * self.element_bytes / warps
+        tile_bytes = walk.share * queries * keys * self.element_bytes / warps
+        of_warp = self.warp_scores[0] * self.warp_scores[1]
+        by_score = walk.share * of_warp / self.gpu.sm.warp_size
+        load = Load((Read("mask", read_bytes, read_bytes),), tile_bytes, tile_bytes / WIDE_ACCESS_BYTES)
+        stored = StoreShared(tile_bytes, tile_bytes / WIDE_ACCESS_BYTES)
+        return load, WaitLoad(), stored, Barrier(), LoadShared(by_score * SHUFFLED_BYTES, by_score)
 
     # Memory ---------------------------------------------------------------------------------------
 

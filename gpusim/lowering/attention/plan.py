@@ -13,7 +13,8 @@ from gpusim.lowering.attention.append import AppendPlan, append_plan
 from gpusim.lowering.attention.backward import ACCUMULATOR_BYTES, backward_program
 from gpusim.lowering.attention.combine import CombinationPlan, combination_plan
 from gpusim.lowering.attention.forward import forward_program
-from gpusim.lowering.attention.parts import PARTIAL_BYTES, Parts
+from gpusim.lowering.attention.looped import looped_program, looped_walk, one_tile
+from gpusim.lowering.attention.parts import Parts
 from gpusim.lowering.attention.specialised import PRODUCER_WARPS, specialised_roles
 from gpusim.lowering.attention.splits import KeySplit, key_split_of
 from gpusim.lowering.attention.walk import walk_of
@@ -103,16 +104,29 @@ def attention_plan(
     )
 
 
+def resident_ctas(gpu: Gpu, kernel: AttentionKernel) -> int:
+    """CTAs of a kernel that the GPU holds at once.
+
+    Raises:
+        DoesNotFitError: a CTA needs more than an SM has.
+    """
+    return gpu.sm.count * occupancy(SmLimits.of(gpu), *_resources(gpu, kernel)).ctas
+
+
+def _resources(gpu: Gpu, kernel: AttentionKernel) -> Resources:
+    warps = kernel.warps + (PRODUCER_WARPS if kernel.family.kind == "specialised" else 0)
+    return Resources(gpu.sm.warp_size * warps, kernel.tile.registers, kernel.tile.shared_bytes)
+
+
 def _lowered(gpu: Gpu, operator: Attention, kernel: AttentionKernel, split: KeySplit, *, warm: bool) -> Lowered:
     specialised = kernel.family.kind == "specialised"
-    warps = kernel.warps + (PRODUCER_WARPS if specialised else 0)
-    resources = Resources(gpu.sm.warp_size * warps, kernel.tile.registers, kernel.tile.shared_bytes)
-    held = gpu.sm.count * occupancy(SmLimits.of(gpu), *resources).ctas
-    walk = walk_of(operator, kernel, held, split)
+    resources, held = _resources(gpu, kernel), resident_ctas(gpu, kernel)
+    looped = kernel.family.kind == "looped"
+    walk = looped_walk(operator, kernel, held) if looped else walk_of(operator, kernel, held, split)
     parts = Parts(gpu, operator, kernel, walk)
     roles = specialised_roles(parts) if specialised else (Role(kernel.warps, _program(parts)),)
     resident = survival_fraction(operator.size_bytes, effective_l2_bytes(gpu)) if warm else 0.0
-    written = sum(_written_bytes(operator, split.parts).values())
+    written = sum(_written_bytes(parts).values())
 
     def launch(tensors: tuple[Tensor, ...], write_back_cost: float = 0.0) -> Launch:
         return Launch(
@@ -135,12 +149,15 @@ def _lowered(gpu: Gpu, operator: Attention, kernel: AttentionKernel, split: KeyS
 
 def _program(parts: Parts) -> Program:
     """What each warp of a kernel without special roles executes."""
+    if parts.kernel.family.kind == "looped":
+        return looped_program(parts)
     return backward_program(parts) if parts.operator.backward else forward_program(parts)
 
 
 def _tensors(gpu: Gpu, parts: Parts, held: int, requested: dict[str, float], resident: float) -> tuple[Tensor, ...]:
     """What CTAs read and write. Those of a head read the same tiles; heads that are in flight share L2."""
     operator, walk = parts.operator, parts.walk
+    looped = parts.kernel.family.kind == "looped"
     row_bytes = operator.head_dim * parts.element_bytes
     sizes = dict.fromkeys(("queries", "gradients"), operator.queries_bytes)
     sizes |= dict.fromkeys(("keys", "values"), operator.keys_bytes)
@@ -148,14 +165,18 @@ def _tensors(gpu: Gpu, parts: Parts, held: int, requested: dict[str, float], res
     met: tuple[str, ...] = ("keys", "values")
     if operator.backward:
         own, met = met, ("queries", "gradients")
+    elif looped:
+        own, met = met, own
     in_flight = min(held, walk.grid.ctas) / (walk.grid.x * walk.grid.y * walk.grid.splits)
-    met_bytes = sum(sizes[name] for name in met) / (operator.batch * operator.held_heads)
+    stored = _written_bytes(parts)
+    again_bytes = sum(sizes[name] for name in met) + stored.get("partials", 0.0)
+    met_bytes = again_bytes / (operator.batch * operator.held_heads)
     kept = survival_fraction(in_flight * met_bytes, usable_l2_bytes(gpu))
 
     # CTAs of heads that share keys begin together and go over the same tiles in step; those of a causal mask begin at
     # tiles of their own.
     in_step = walk.grid.y * (1 if operator.causal else walk.grid.x)
-    together = 1.0 if operator.backward else min(in_step, held)
+    together = 1.0 if operator.backward or looped else min(in_step, held)
 
     def read(name: str) -> Tensor:
         again = requested.get(name, sizes[name]) / sizes[name]
@@ -168,15 +189,38 @@ def _tensors(gpu: Gpu, parts: Parts, held: int, requested: dict[str, float], res
         cost = page_cost(gpu, run_bytes) if name in met and operator.packed else 1.0
         return Tensor(name, rows * row_bytes, axes, min(1.0, missed) * (1.0 - resident), read_cost=cost)
 
-    stored = _written_bytes(operator, walk.grid.splits)
-    written = (Tensor(name, size / walk.grid.ctas) for name, size in stored.items())
-    return (*(read(name) for name in (*own, *met)), *written)
+    # What a tile of keys leaves is read with the next one.
+    lost = {"partials": 1.0 - kept}
+    written = (Tensor(name, size / walk.grid.ctas, None, lost.get(name, 0.0)) for name, size in stored.items())
+    masks = (_mask(gpu, parts, requested, resident),) if operator.mask else ()
+    return (*(read(name) for name in (*own, *met)), *masks, *written)
 
 
-def _written_bytes(operator: Attention, parts: int) -> dict[str, float]:
-    """What is written, by tensor: backward the sums of gradients of queries, too; of parts of the keys in FP32 [B]."""
-    if parts > 1:
-        partial = PARTIAL_BYTES * operator.queries_bytes * 8 / operator.dtype.bits + operator.statistics_bytes
-        return {"result": parts * partial}
-    sums = {"sums": ACCUMULATOR_BYTES * operator.queries_bytes * 8 / operator.dtype.bits} if operator.backward else {}
-    return {"result": operator.result_bytes - operator.appended_bytes, **sums}
+def _mask(gpu: Gpu, parts: Parts, requested: dict[str, float], resident: float) -> Tensor:
+    """The mask, which sequences, heads or queries may share: those that do read it one after the other."""
+    operator = parts.operator
+    heads, sequences = operator.batch * operator.heads, operator.batch
+    apart = operator.size_bytes / (heads if "h" not in operator.mask_by else sequences)
+    kept = survival_fraction(apart + operator.mask_bytes, usable_l2_bytes(gpu))
+    again = max(1.0, requested.get("mask", operator.mask_bytes) / operator.mask_bytes)
+    missed = (1.0 + (again - 1.0) * (1.0 - kept)) / again
+    rows = operator.queries / parts.walk.grid.x if "q" in operator.mask_by else 1.0
+    block_bytes = rows * parts.walk.share * parts.walk.met_rows * parts.element_bytes
+    return Tensor("mask", block_bytes, None, missed * (1.0 - resident))
+
+
+def _written_bytes(parts: Parts) -> dict[str, float]:
+    """What is written, by tensor: backward the sums of gradients of queries, too; of parts of the keys in FP32 [B].
+
+    What FlashAttention-1 leaves between tiles of keys is written over, and counts once.
+    """
+    operator, walk, looped = parts.operator, parts.walk, parts.kernel.family.kind == "looped"
+    in_fp32 = ACCUMULATOR_BYTES * operator.queries_bytes * 8 / operator.dtype.bits
+    if walk.grid.splits > 1:
+        return {"result": walk.grid.splits * (in_fp32 + operator.statistics_bytes)}
+    written = {"result": operator.result_bytes - operator.appended_bytes}
+    if operator.backward and not (looped and one_tile(walk)):
+        written["sums"] = in_fp32
+    if looped and not operator.backward and walk.iterations > 1:
+        written["partials"] = in_fp32
+    return written

@@ -27,6 +27,8 @@ class Walk:
     """Rows that exist in the mean tile that it meets."""
     edge_share: float = 0.0
     """Part of the tiles that the causal mask, or the beginning of the windows, crosses."""
+    steps: int = 1
+    """Tiles of queries that a CTA of FlashAttention-1 goes through with each tile of keys; the share is of these."""
 
 
 def walk_of(operator: Attention, kernel: AttentionKernel, resident_ctas: int, split: KeySplit = WHOLE) -> Walk:

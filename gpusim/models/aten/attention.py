@@ -1,6 +1,6 @@
 """Scaled dot-product attention: one kernel where PyTorch has one for such operands, else products around a softmax.
 
-Source: aten/src/ATen/native/transformers/attention.cpp and cuda/sdp_utils.cpp of the versions.
+Source: aten/src/ATen/native/transformers/attention.cpp of the versions; :mod:`gpusim.models.sdpa`.
 """
 
 from __future__ import annotations
@@ -14,20 +14,18 @@ from gpusim.models.aten.call import Call, TensorView
 from gpusim.models.aten.lowering import Launches, lowers
 from gpusim.models.aten.norms import softmax, softmax_gradient
 from gpusim.models.aten.products import multiply
-from gpusim.models.layers.attention import FUSED_BF16
+from gpusim.models.sdpa import FIRST, Called, Choice, choice
 from gpusim.numbers.formats import Dtype
 from gpusim.workloads.attention import Attention
 
-_FUSED = Version("2.0")
-"""First PyTorch with scaled_dot_product_attention; before, models spell attention out."""
-_MASKED = Version("2.1")
-"""First PyTorch whose memory-efficient kernel takes a mask (release notes)."""
-_FLASH_2 = Version("2.2")
-"""First PyTorch with FlashAttention-2: heads of up to 256 elements, padded, from compute capability 8.0 on."""
 _WIDE_MATH = Version("2.5")
 """First PyTorch that computes products around a softmax in FP32 where tensors have 16 bits."""
 _ALIGNED = 8
-"""Elements that rows of a mask, and heads of 16 bits, are padded to."""
+"""Elements that rows of a mask are padded to."""
+_BROADCAST_MASK = Version("2.1.2")
+"""First PyTorch that pads a mask before it is broadcast over sequences and heads, and not the other way (pull request
+114173); before, rows were padded to 16 elements."""
+_ALIGNED_BEFORE = 16
 
 
 @lowers("attention", kind="attention")
@@ -35,7 +33,7 @@ def _attention(launches: Launches, call: Call) -> None:
     query, key, value, *masks = call.tensors
     result, sums = call.returned[:2]
     if _fused(launches, call, query, key, value):
-        reads = [query, key, value, *(_mask_for_kernel(launches, one, query) for one in masks)]
+        reads = [query, key, value, *(_mask_for_kernel(launches, one, query, key) for one in masks)]
         launches.launch(_operator(launches, call, query, key, value), reads, [result, sums], "attention")
         return
     _attended(launches, call, query, key, value, masks, result)
@@ -70,9 +68,17 @@ def _operator(launches: Launches, call: Call, query: TensorView, key: TensorView
         key_heads=key.shape[-3],
         causal=bool(call.arguments.get("causal")) and length <= key.shape[-2],
         mask=bool(masks),
+        mask_by=_differs_by(_broadcast(launches, masks[0], query, key)) if masks else "",
         dropout=bool(call.arguments.get("dropout")),
-        implementation=launches.arithmetic.policy.attention_implementation,
+        implementation=_implementation(launches, call, query, key, value),
     )
+
+
+def _differs_by(mask: TensorView) -> str:
+    """Dimensions by which a mask differs beside the key; those before the batch count with it."""
+    outer = [size > 1 and stride != 0 for size, stride in zip(mask.shape[:-1], mask.strides[:-1], strict=True)]
+    by_query, by_head = (len(outer) >= at and outer[-at] for at in (1, 2))
+    return "b" * any(outer[:-2]) + "h" * by_head + "q" * by_query
 
 
 # Which kernels ------------------------------------------------------------------------------------
@@ -83,51 +89,84 @@ def _fused(launches: Launches, call: Call, query: TensorView, key: TensorView, v
     policy = launches.arithmetic.policy
     if policy.attention:
         return policy.fuses_attention
-    masked = len(call.tensors) > (6 if call.base.endswith("backward") else 3)
-    if Version(policy.version) < _FUSED or any(one.strides[-1] != 1 for one in (query, key, value)):
-        return False
-    if key.shape[-3] != query.shape[-3] and Version(policy.version) < _WIDE_MATH:
-        return False
-    return (not masked and _flash(launches, query, value)) or _efficient(launches, query, value, masked=masked)
+    return _chosen(launches, call, query, key, value) != "math"
 
 
-def _flash(launches: Launches, query: TensorView, value: TensorView) -> bool:
-    version, capability = Version(launches.arithmetic.policy.version), launches.arithmetic.gpu.capability
-    features = query.shape[-1]
-    if query.dtype not in (Dtype.FP16, Dtype.BF16) or features != value.shape[-1]:
-        return False
-    if version >= _FLASH_2:
-        return capability >= (8, 0) and features <= 256
-    if query.dtype is Dtype.BF16 and capability < FUSED_BF16:
-        return False
-    return capability >= (7, 5) and features <= 128 and features % _ALIGNED == 0
+def _chosen(launches: Launches, call: Call, query: TensorView, key: TensorView, value: TensorView) -> Choice:
+    """What the version of PyTorch takes on the GPU."""
+    if any(one.strides[-1] != 1 for one in (query, key, value)):
+        return "math"
+    policy = launches.arithmetic.policy
+    batch, heads, length, features = query.shape[-4:]
+    called = Called(
+        math.prod(query.shape[:-4]) * batch,
+        heads,
+        length,
+        key.shape[-2],
+        features,
+        value.shape[-1],
+        query.dtype,
+        key.shape[-3],
+        trains=policy.mode == "train",
+        causal=bool(call.arguments.get("causal")),
+        mask=len(call.tensors) > (6 if call.base.endswith("backward") else 3),
+        dropout=float(call.arguments.get("dropout") or 0.0),
+    )
+    return choice(Version(policy.version), launches.arithmetic.gpu.capability, called)
 
 
-def _efficient(launches: Launches, query: TensorView, value: TensorView, *, masked: bool) -> bool:
-    capability = launches.arithmetic.gpu.capability
-    if masked and Version(launches.arithmetic.policy.version) < _MASKED:
-        return False
-    if query.dtype is Dtype.FP64 or (query.dtype is Dtype.BF16 and capability < FUSED_BF16):
-        return False
-    half = query.dtype is not Dtype.FP32
-    aligned = (_ALIGNED if half else 4) if capability >= (8, 0) or (half and capability >= (7, 0)) else 1
-    return query.shape[-1] % aligned == 0 and value.shape[-1] % aligned == 0
+def _implementation(launches: Launches, call: Call, query: TensorView, key: TensorView, value: TensorView) -> str:
+    """The implementation that is named, or that PyTorch takes; empty: of an engine, or where PyTorch has none."""
+    policy = launches.arithmetic.policy
+    if policy.attention_implementation or policy.fusion == "engine":
+        return policy.attention_implementation
+    chosen = _chosen(launches, call, query, key, value)
+    return "" if chosen == "math" else chosen
 
 
-def _mask_for_kernel(launches: Launches, mask: TensorView, query: TensorView) -> TensorView:
+def _mask_for_kernel(launches: Launches, mask: TensorView, query: TensorView, key: TensorView) -> TensorView:
     """A mask of truth values as numbers, and one whose rows begin anywhere with padded ones."""
     if not mask.floating:
         numbers = launches.temporary(mask.shape, query.dtype_name)
         launches.elementwise(("mask",), [mask], [numbers], "where")
         mask = numbers
+    if _pads_broadcast(launches, key):
+        return _padded(launches, _expanded(mask, query, key), _ALIGNED_BEFORE)
     outer = zip(mask.shape[:-1], mask.strides[:-1], strict=True)
     if all(size == 1 or stride % _ALIGNED == 0 for size, stride in outer):
         return mask
-    padded = launches.temporary((*mask.shape[:-1], -(-mask.shape[-1] // _ALIGNED) * _ALIGNED), mask.dtype_name)
+    return _padded(launches, mask, _ALIGNED)
+
+
+def _padded(launches: Launches, mask: TensorView, aligned: int) -> TensorView:
+    padded = launches.temporary((*mask.shape[:-1], -(-mask.shape[-1] // aligned) * aligned), mask.dtype_name)
     part = TensorView(padded.storage, padded.dtype_name, mask.shape, padded.strides)
     launches.elementwise(("copy",), [], [padded], "pad")
     launches.elementwise(("copy",), [mask], [part], "copy")
     return part
+
+
+def _pads_broadcast(launches: Launches, key: TensorView) -> bool:
+    """Whether a mask is padded once it is broadcast."""
+    return Version(launches.arithmetic.policy.version) < _BROADCAST_MASK and key.shape[-2] % _ALIGNED_BEFORE != 0
+
+
+def _broadcast(launches: Launches, mask: TensorView, query: TensorView, key: TensorView) -> TensorView:
+    """The mask as the kernel finds it; one that was padded once broadcast has rows of its own for all scores."""
+    if not _pads_broadcast(launches, key):
+        return mask
+    return launches.temporary(_expanded(mask, query, key).shape, query.dtype_name)
+
+
+def _expanded(mask: TensorView, query: TensorView, key: TensorView) -> TensorView:
+    """A view of a mask with a row of keys for every query."""
+    shape = (*query.shape[:-1], key.shape[-2])
+    missing = len(shape) - len(mask.shape)
+    strides = (
+        *(0,) * missing,
+        *(0 if size == 1 else step for size, step in zip(mask.shape, mask.strides, strict=True)),
+    )
+    return TensorView(mask.storage, mask.dtype_name, shape, strides)
 
 
 # Products around a softmax ------------------------------------------------------------------------
@@ -146,7 +185,7 @@ def _attended(
     query, key, value = (_held(launches, one) for one in (query, key, value))
     key, value = (_repeated_heads(launches, one, query.shape[-3]) for one in (key, value))
     turned = _turned(key)
-    scaled = [query, turned] if Version(launches.arithmetic.policy.version) >= _FUSED else [query]
+    scaled = [query, turned] if Version(launches.arithmetic.policy.version) >= FIRST else [query]
     scaled = [_scaled(launches, one) for one in scaled]
     q, k = _matrices(launches, scaled[0]), _matrices(launches, scaled[1] if len(scaled) > 1 else turned)
     scores = launches.temporary((*q.shape[:-1], k.shape[-1]), q.dtype_name)
@@ -204,7 +243,7 @@ def _attended_backward(
     of_query, of_key = saved(queries, features), saved(features, keys)
     multiply(launches, "matmul", of_scores, saved(keys, features), of_query, kind=kind)
     multiply(launches, "matmul", _turned(saved(queries, features)), of_scores, of_key, kind=kind)
-    both = Version(launches.arithmetic.policy.version) >= _FUSED
+    both = Version(launches.arithmetic.policy.version) >= FIRST
     for one, written in zip((of_query, of_key), given[:2], strict=False):
         if both or one is of_query:
             laid = TensorView(written.storage, one.dtype_name, one.shape, one.strides)
@@ -214,7 +253,7 @@ def _attended_backward(
 def _normalised(launches: Launches, scores: TensorView, dtype_name: str) -> TensorView:
     """Softmax of scores; where a model spells it out, autocast computes it in FP32, and rounds for the product."""
     policy = launches.arithmetic.policy
-    wide = Version(policy.version) < _FUSED and policy.precision.startswith("amp") and dtype_name != "float32"
+    wide = Version(policy.version) < FIRST and policy.precision.startswith("amp") and dtype_name != "float32"
     if wide:
         scores = _cast(launches, scores, "float32")
     weights = launches.temporary(scores.shape, scores.dtype_name)

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from packaging.version import Version
+
 from gpusim.models.layers.elementwise import apply, combine, dropout
 from gpusim.models.layers.layer import Layer, Size
 from gpusim.models.layers.products import matmul
 from gpusim.models.layers.rows import softmax
 from gpusim.models.layers.views import copy
+from gpusim.models.sdpa import Called, Choice, choice
 from gpusim.models.shape import Shape, elements, shown
 from gpusim.models.tape import Tape
 from gpusim.models.value import TRUTH, Value
@@ -18,8 +21,6 @@ from gpusim.numbers.formats import Dtype
 from gpusim.workloads.attention import Attention as AttentionOperator
 from gpusim.workloads.memory_bound import ColumnReduction
 
-FUSED_BF16 = (8, 0)
-"""First compute capability with fused attention in BF16."""
 HEADS_APART = 4
 """Dimensions of queries, keys and values whose heads lie side by side."""
 
@@ -82,7 +83,7 @@ class Attention(Layer):
         """Computed as the policy says; a bias that differs by query is added to scores in memory."""
         arithmetic, called = tape.arithmetic, len(inputs[0].shape) == HEADS_APART
         fused = arithmetic.policy.fuses_attention or (
-            called and arithmetic.policy.calls_fused_attention and self._has_fused_kernel(tape, inputs[0])
+            called and arithmetic.policy.calls_fused_attention and self._chosen(tape, inputs) != "math"
         )
         if fused and all(_by_key(bias) for bias in inputs[3:]):
             return self._fused(tape, inputs)
@@ -90,14 +91,35 @@ class Attention(Layer):
             return self._attended(tape, inputs)
         return self._eager(tape, inputs)
 
-    @staticmethod
-    def _has_fused_kernel(tape: Tape, queries: Value) -> bool:
-        """Whether PyTorch has one for the type: BF16 from compute capability 8.0 on.
+    def _chosen(self, tape: Tape, inputs: Sequence[Value], dtype: Dtype | None = None) -> Choice:
+        """What the version of PyTorch takes on the GPU; heads that share keys have copies of them before 2.5."""
+        (queries, keys), policy = inputs[:2], tape.arithmetic.policy
+        apart = len(queries.shape) == HEADS_APART
+        head_dim = queries.shape[-1] if apart else queries.shape[-1] // self.heads
+        value_dim = inputs[2].shape[-1] if apart else inputs[2].shape[-1] // (self.key_heads or self.heads)
+        called = Called(
+            queries.shape[0],
+            self.heads,
+            queries.shape[-2],
+            keys.shape[-2],
+            head_dim,
+            value_dim,
+            dtype or tape.arithmetic.cast_to("matmul") or queries.dtype,
+            self.heads,
+            trains=policy.mode == "train",
+            causal=self.causal and keys.shape[-2] == queries.shape[-2],
+            mask=len(inputs) > len(inputs[:3]),
+            dropout=self.dropout if policy.mode == "train" else 0.0,
+        )
+        return choice(Version(policy.version), tape.arithmetic.gpu.capability, called)
 
-        Source: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, check_tensor_dtype.
-        """
-        dtype = tape.arithmetic.cast_to("matmul") or queries.dtype
-        return dtype is not Dtype.BF16 or tape.arithmetic.gpu.capability >= FUSED_BF16
+    def _implementation(self, tape: Tape, inputs: Sequence[Value], dtype: Dtype) -> str:
+        """The implementation that is named, or that PyTorch takes; empty: the kernels of an engine, or of windows."""
+        policy = tape.arithmetic.policy
+        if policy.attention_implementation or policy.fusion in ("serving", "engine") or self.window is not None:
+            return policy.attention_implementation
+        chosen = self._chosen(tape, inputs, dtype)
+        return "" if chosen == "math" else chosen
 
     def _fused(self, tape: Tape, inputs: Sequence[Value]) -> Value:
         """Launch one fused kernel in either pass, which takes heads as they lie."""
@@ -121,8 +143,9 @@ class Attention(Layer):
             key_heads=self.key_heads,
             causal=self.causal,
             mask=len(inputs) > len(operands),
+            mask_by=_differs_by(inputs[3].shape) if len(inputs) > len(operands) else "",
             dropout=self.dropout > 0 and tape.arithmetic.policy.mode == "train",
-            implementation=tape.arithmetic.policy.attention_implementation,
+            implementation=self._implementation(tape, inputs, queries.dtype),
             **self.as_served(tape, queries.dtype),
         )
         tape.launch("attention", forward, [*operands, *inputs[3:]], [result, sums])
@@ -187,6 +210,11 @@ class Attention(Layer):
 def _by_key(bias: Value) -> bool:
     """Whether a bias of scores is the same for all queries."""
     return len(bias.shape) < 2 or bias.shape[-2] == 1
+
+
+def _differs_by(bias: Shape) -> str:
+    """Dimensions by which a bias differs beside the key, of its shape ``batch x heads x queries x keys``."""
+    return "".join(name for name, size in zip("qhb", reversed(bias[:-1]), strict=False) if size > 1)
 
 
 def _heads(tape: Tape, value: Value, count: int, *, copies: bool) -> Value:
