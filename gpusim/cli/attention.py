@@ -55,8 +55,18 @@ class AttentionOptions:
     implementation: Annotated[
         str,
         typer.Option(
-            help="flash2, flash3 or memory_efficient. Default: as PyTorch launches it; with pages, as vLLM does.",
+            help="flash2, flash3, flashinfer or memory_efficient. Default: as PyTorch launches it; with pages, as vLLM "
+            "does.",
             metavar="NAME",
+        ),
+    ] = ""
+    kv_dtype: Annotated[
+        str,
+        typer.Option(
+            "--kv-dtype",
+            metavar="TYPE",
+            help="Type of keys and values in pages, such as fp8. Default: the data type.",
+            autocompletion=complete_dtype,
         ),
     ] = ""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Gpu, Instruction
 from gpusim.hardware.machine import SmLimits
-from gpusim.hardware.occupancy import occupancy
+from gpusim.hardware.occupancy import DoesNotFitError, occupancy
 from gpusim.launch import Axis, Grid, Launch, Resources, Tensor, l2_read_bytes
 from gpusim.library.attention import AttentionKernel
 from gpusim.lowering.attention.append import AppendPlan, append_plan
@@ -107,7 +107,10 @@ def _lowered(gpu: Gpu, operator: Attention, kernel: AttentionKernel, split: KeyS
     specialised = kernel.family.kind == "specialised"
     warps = kernel.warps + (PRODUCER_WARPS if specialised else 0)
     resources = Resources(gpu.sm.warp_size * warps, kernel.tile.registers, kernel.tile.shared_bytes)
-    held = gpu.sm.count * occupancy(SmLimits.of(gpu), *resources).ctas
+    sm_ctas = occupancy(SmLimits.of(gpu), *resources).ctas
+    if sm_ctas < kernel.tile.sm_ctas:
+        raise DoesNotFitError(f"an SM holds {sm_ctas} CTAs of {kernel.printed_name}, which wants {kernel.tile.sm_ctas}")
+    held = gpu.sm.count * sm_ctas
     walk = walk_of(operator, kernel, held, split)
     parts = Parts(gpu, operator, kernel, walk)
     roles = specialised_roles(parts) if specialised else (Role(kernel.warps, _program(parts)),)
@@ -141,8 +144,7 @@ def _program(parts: Parts) -> Program:
 def _tensors(gpu: Gpu, parts: Parts, held: int, requested: dict[str, float], resident: float) -> tuple[Tensor, ...]:
     """What CTAs read and write. Those of a head read the same tiles; heads that are in flight share L2."""
     operator, walk = parts.operator, parts.walk
-    row_bytes = operator.head_dim * parts.element_bytes
-    sizes = dict.fromkeys(("queries", "gradients"), operator.queries_bytes)
+    sizes = dict.fromkeys(("queries", "gradients"), parts.element_bytes * operator.queries_elements)
     sizes |= dict.fromkeys(("keys", "values"), operator.keys_bytes)
     own: tuple[str, ...] = ("queries",)
     met: tuple[str, ...] = ("keys", "values")
@@ -161,7 +163,7 @@ def _tensors(gpu: Gpu, parts: Parts, held: int, requested: dict[str, float], res
         again = requested.get(name, sizes[name]) / sizes[name]
         passes = max(1.0, again / together) if name in met else again
         missed = (1.0 + (passes - 1.0) * (1.0 - kept)) / again if again > 1.0 else 1.0
-        rows = walk.own_rows if name in own else walk.share * walk.met_rows
+        rows, row_bytes = walk.own_rows if name in own else walk.share * walk.met_rows, parts.row_bytes(name)
         axes: tuple[Axis, ...] | None = None if name in own else ("batch", "split")
         # Heads of a token lie side by side.
         run_bytes = row_bytes if operator.packed and operator.held_heads > 1 else rows * row_bytes
@@ -176,7 +178,7 @@ def _tensors(gpu: Gpu, parts: Parts, held: int, requested: dict[str, float], res
 def _written_bytes(operator: Attention, parts: int) -> dict[str, float]:
     """What is written, by tensor: backward the sums of gradients of queries, too; of parts of the keys in FP32 [B]."""
     if parts > 1:
-        partial = PARTIAL_BYTES * operator.queries_bytes * 8 / operator.dtype.bits + operator.statistics_bytes
+        partial = PARTIAL_BYTES * operator.queries_elements + operator.statistics_bytes
         return {"result": parts * partial}
-    sums = {"sums": ACCUMULATOR_BYTES * operator.queries_bytes * 8 / operator.dtype.bits} if operator.backward else {}
+    sums = {"sums": ACCUMULATOR_BYTES * operator.queries_elements} if operator.backward else {}
     return {"result": operator.result_bytes - operator.appended_bytes, **sums}
