@@ -73,6 +73,7 @@ class Arguments(GpuArguments, total=False):
     window: int | None
     mask_by: str
     implementation: str
+    kv_dtype: str | Dtype | None
     function: str
     reads: str
     writes: str
@@ -216,7 +217,7 @@ def predict(
             own: ``b_dtype`` of weights, how many share a scale, what else has one, what quantises A within the call;
             rows of A for each group.
         batch, heads, key_heads, causal, mask, mask_by, dropout: Further properties of attention.
-        packed, page_tokens, appends, window, implementation: As a serving engine launches it; see
+        packed, page_tokens, appends, window, implementation, kv_dtype: As a serving engine launches it; see
             :class:`gpusim.Attention`.
         function, reads, writes: What a ``pointwise``, ``row_reduction`` or ``column_reduction`` computes and touches,
             such as ``reads="4096 fp16, 4096 fp32 run 8"`` (:func:`gpusim.workloads.memory_bound.parse_accesses`).

@@ -170,7 +170,7 @@ class Confidence(Record):
         operations, and fewer and more bytes. ``interpolated``: those of the architecture in that type, or one of its
         rate, do, whoever measured them.
         """
-        if self.variant or (isinstance(operator, Gemm) and (operator.sparsity != "dense" or operator.b_dtype)):
+        if self.variant or _is_unmeasured(operator):
             return "extrapolated"
         of, key = measured_kind(board, operator), record_key(source)
         if any(
@@ -246,6 +246,16 @@ def groups_of(board: str, operator: Operator, kernel_time_us: float) -> Iterator
     yield Group(family, of.kind)
     yield Group(family, duration=duration)
     yield Group(family)
+
+
+def _is_unmeasured(operator: Operator) -> bool:
+    """Whether an operator is of a sort that no table of the records has."""
+    match operator:
+        case Gemm():
+            return operator.sparsity != "dense" or operator.b_dtype is not None
+        case Attention():
+            return operator.kv_dtype is not None
+    return False
 
 
 def measured_kind(board: str, operator: Operator) -> Kind:

@@ -63,9 +63,18 @@ class AttentionOptions:
     implementation: Annotated[
         str,
         typer.Option(
-            help="flash1, flash2, flash3, cudnn or memory_efficient. Default: flash2 where it runs, else "
+            help="flash1, flash2, flash3, flashinfer, cudnn or memory_efficient. Default: flash2 where it runs, else "
             "memory_efficient, as PyTorch launches it from 2.2 on; with pages, as vLLM does.",
             metavar="NAME",
+        ),
+    ] = ""
+    kv_dtype: Annotated[
+        str,
+        typer.Option(
+            "--kv-dtype",
+            metavar="TYPE",
+            help="Type of keys and values in pages, such as fp8. Default: the data type.",
+            autocompletion=complete_dtype,
         ),
     ] = ""
 

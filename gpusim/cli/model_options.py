@@ -113,11 +113,12 @@ class FrameworkOptions:
         Literal["fp8", "int8"] | None,
         typer.Option(
             "--kv-dtype",
-            help="Type of cached keys and values, of 8 bits. Default: that in which they are computed, of 16 bits.",
+            help="Type of cached keys and values, of 8 bits, where the GPU has a kernel that reads it. Default: that "
+            "in which they are computed, of 16 bits.",
         ),
     ] = None
     attention: Annotated[
-        Literal["eager", "fused", "flash1", "flash2", "flash3", "cudnn", "memory_efficient"] | None,
+        Literal["eager", "fused", "flash1", "flash2", "flash3", "flashinfer", "cudnn", "memory_efficient"] | None,
         typer.Option(
             help="Unfused (matmul, softmax, matmul), one fused kernel as the framework's version takes it on the GPU, "
             "or one of an implementation. Default: calls of scaled_dot_product_attention, as captured models have "

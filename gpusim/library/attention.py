@@ -44,6 +44,12 @@ class AttentionTile(Entry):
         default=True,
         description="weights of the values stay there; a specialised kernel may pass them by shared memory",
     )
+    sm_ctas: Count = Field(default=1, description="that an SM has to hold at once; passed over where it does not")
+    values_first: bool = Field(
+        default=False,
+        description="values are multiplied, one instruction after the other, before work on the next scores begins; "
+        "meanwhile otherwise",
+    )
     max_rows: Count | None = Field(
         default=None, description="queries of all heads that share keys, from which on another kernel is launched"
     )
@@ -72,8 +78,17 @@ class AttentionFamily(Entry):
     name: str = Field(description="format string: {queries} {keys} {head_dim} {warps}")
     source: Source
     op: AttentionOp = Field(description="forward pass, or gradients of queries, keys and values")
+    implementation: Implementation | None = Field(
+        default=None, description="by which it is named; by its kind if absent"
+    )
     dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)] = Field(
-        description="data types of queries, keys and values"
+        description="data types of queries and of the result; of keys and values, too, unless key_dtypes names others"
+    )
+    key_dtypes: tuple[Dtype, ...] = Field(default=(), description="data types of keys and values in pages")
+    quantises_queries: bool = Field(
+        default=False,
+        description="multiplies in the type of the keys, to which an engine converts queries in a kernel before; "
+        "otherwise keys and values are converted, in registers",
     )
     instruction: Instruction
     multiplies: Count = Field(
@@ -119,6 +134,26 @@ class AttentionFamily(Entry):
     )
     score: Work = Field(description="of a score, from its product to the next one")
     rescale: Work = Field(default=Work(), description="of an element of the result, for each tile of keys")
+    convert: Work = Field(
+        default=Work(), description="of an element of keys or values that is converted, by each warp that multiplies it"
+    )
+    convert_shuffles: Instructions = Field(
+        default=0.0, description="of such an element, which bring it to the thread that multiplies it"
+    )
+    transpose: Work = Field(
+        default=Work(),
+        description="of an element of the values, which warps that load turn in shared memory; none where all is 0",
+    )
+    serial: bool = Field(
+        default=False,
+        description="of a specialised kernel: each multiply-accumulate instruction of scores waits for the one before; "
+        "they are queued at once otherwise",
+    )
+    values_ahead: bool = Field(
+        default=False,
+        description="a tile of values is requested when the one before has been multiplied; otherwise while scores are "
+        "computed",
+    )
     iteration: Work = Field(description="of a thread, per tile that a CTA goes through: addresses, loop")
     edge: Work = Field(
         default=Work(), description="of a score of a tile that the causal mask crosses, beside what it takes elsewhere"
@@ -156,6 +191,7 @@ class AttentionKernel:
         return (
             operator.op == family.op
             and operator.dtype in family.dtypes
+            and (operator.kv_dtype in family.key_dtypes if operator.kv_dtype else not family.key_dtypes)
             and (family.masks or not operator.mask)
             and (family.pages or not paged)
             and family.packed in (None, operator.packed)
@@ -170,7 +206,11 @@ class AttentionKernel:
     @property
     def implementation(self) -> Implementation:
         """What a workload names it by."""
-        return IMPLEMENTATIONS[self.family.kind]
+        return self.family.implementation or IMPLEMENTATIONS[self.family.kind]
+
+    def multiplied(self, operator: Attention) -> Dtype:
+        """The type of the products."""
+        return operator.kv_dtype if operator.kv_dtype and self.family.quantises_queries else operator.dtype
 
     def packed_heads(self, operator: Attention) -> int:
         """Heads of queries whose rows share a tile."""

@@ -53,9 +53,32 @@ class Arithmetic:
         return _HELD_IN.get(self.policy.precision, Dtype.FP32)
 
     @property
+    def kept_in(self) -> Dtype | None:
+        """Type in which a cache is stated to keep keys and values; None: that in which they are computed."""
+        return Dtype(self.policy.cache_type) if self.policy.cache_type else None
+
+    @property
     def cached_in(self) -> Dtype:
         """Type of keys and values in a cache."""
-        return Dtype(self.policy.cache_type) if self.policy.cache_type else self.held_in
+        return self.kept_in or self.held_in
+
+    def check_cache(self, what: str, *, fused: bool) -> None:
+        """Check that attention can read a cache in the type that is stated.
+
+        Args:
+            what: attends to it, for the error.
+            fused: whether it is one kernel, which finds keys in pages.
+
+        Raises:
+            PolicyError: it cannot.
+        """
+        if self.kept_in is None:
+            return
+        if not fused:
+            raise PolicyError(f"kv-dtype: {what} reads a cache of 16 bits; leave --kv-dtype out")
+        if not self.has_flash_attention(self.held_in):
+            kept = f"{self.held_in.value} with a cache in {self.kept_in.value}"
+            raise PolicyError(f"kv-dtype: no kernel attends in {kept} on {self.gpu.name}; leave --kv-dtype out")
 
     @property
     def weights_in(self) -> Dtype | None:

@@ -29,7 +29,7 @@ LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 Fusion = Literal["none", "elementwise", "engine", "inductor", "serving"]
 CacheType = Literal["", "fp8", "int8"]
 """Type of the keys and values that a cache keeps; empty: that in which they are computed."""
-AttentionKind = Literal["eager", "fused", "flash1", "flash2", "flash3", "cudnn", "memory_efficient"]
+AttentionKind = Literal["eager", "fused", "flash1", "flash2", "flash3", "flashinfer", "cudnn", "memory_efficient"]
 """Products around a softmax, one kernel, or one of an implementation that is named."""
 ATTENTION_KINDS: tuple[AttentionKind, ...] = get_args(AttentionKind)
 TRACED_ATTENTION: tuple[AttentionKind, ...] = ("eager", "fused")

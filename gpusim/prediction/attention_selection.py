@@ -96,10 +96,14 @@ def _able(system: System, operator: Attention, name: str | None) -> list[Attenti
             dtype.value for one in known if one.family.op == operator.op for dtype in one.family.dtypes
         )
         has = f"they take {', '.join(types)}" if types else "they have none"
+        kept = dict.fromkeys(dtype.value for one in known for dtype in one.family.key_dtypes)
+        if operator.kv_dtype:
+            has = f"keys may be in {', '.join(kept)}" if kept else "they have none for keys of another type"
         extra = [
             *(["with a mask"] if operator.mask else []),
             *(["in pages"] if operator.page_tokens is not None else []),
             *(["in windows"] if operator.window is not None else []),
+            *([f"with keys in {operator.kv_dtype.value}"] if operator.kv_dtype else []),
             *([f"by {operator.implementation}"] if operator.implementation else []),
         ]
         asked = " ".join([operator.op, "of", operator.dtype.value, *extra])
@@ -131,18 +135,30 @@ def _around_forward(
 ) -> tuple[tuple[VectorOperator, ...], tuple[VectorOperator, ...]]:
     """What an implementation does to sequences of any length.
 
-    FlashAttention-2 copies queries whose heads are packed, and the result back (vllm-project/flash-attention
+    Where a kernel multiplies in the type of the keys, queries are converted before. FlashAttention-2 copies queries
+    whose heads are packed, and the result back (vllm-project/flash-attention
     csrc/flash_attn/flash_api.cpp, ``seqlenq_ngroups_swapped``). The kernel that counts tiles for FlashAttention-3 is
     left out: the next one is launched before it ends (``prepare_varlen_pdl``), or it ran once for all layers.
     """
     before: list[VectorOperator] = []
     after: list[VectorOperator] = []
+    if kernel.multiplied(operator) is not operator.dtype:
+        before.append(_quantised_queries(operator, kernel.multiplied(operator)))
     swapped = kernel.packed_heads(operator) > 1 and operator.held_heads > 1  # one head of keys lies as it should
     if operator.packed and kernel.implementation == "flash2" and swapped:
         copied = _copy(operator.batch * operator.heads * operator.queries * operator.head_dim, operator)
         before += [copied] if operator.batch > 1 else []  # those of one sequence lie as they should
         after.append(copied)
     return tuple(before), tuple(after)
+
+
+def _quantised_queries(operator: Attention, dtype: Dtype) -> Pointwise:
+    """Queries in the type of the keys, by a scale that is known.
+
+    Source: vllm-project/vllm vllm/v1/attention/backends/flash_attn.py, ``scaled_fp8_quant``.
+    """
+    elements = operator.queries_elements
+    return Pointwise(("scale",), elements, (Access(elements, operator.dtype),), (Access(elements, dtype),))
 
 
 def _copy(elements: int, operator: Attention) -> Pointwise:

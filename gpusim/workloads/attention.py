@@ -11,12 +11,21 @@ from gpusim.workloads.sizes import checked_size
 
 AttentionOp = Literal["attention_fwd", "attention_bwd"]
 ATTENTION_OPS: tuple[AttentionOp, ...] = get_args(AttentionOp)
-Implementation = Literal["flash1", "flash2", "flash3", "cudnn", "memory_efficient"]
+Implementation = Literal["flash1", "flash2", "flash3", "flashinfer", "cudnn", "memory_efficient"]
 IMPLEMENTATIONS: tuple[Implementation, ...] = get_args(Implementation)
 """Implementations of fused attention, by which a workload may name the one that runs."""
 PROPERTIES = ("causal", "mask", "dropout", "packed", "appends")
 """Columns that say yes or no."""
-ATTENTION_COLUMNS = ("heads", "key_heads", *PROPERTIES, "mask_by", "page_tokens", "window", "implementation")
+ATTENTION_COLUMNS = (
+    "heads",
+    "key_heads",
+    *PROPERTIES,
+    "mask_by",
+    "page_tokens",
+    "window",
+    "implementation",
+    "kv_dtype",
+)
 """Further columns of attention in the measured CSV schema; m are queries, n keys, k is the size of a head."""
 _PRODUCTS = {"attention_fwd": 2, "attention_bwd": 5}
 """Products of tiles: queries by keys and scores by values; backward the scores again, and four gradients."""
@@ -46,6 +55,7 @@ class Attention:
     head_dim: int
     """Elements of a query, a key and a value."""
     dtype: Dtype
+    """Type of queries and of the result, and of keys and values unless ``kv_dtype`` is set."""
     op: str = "attention_fwd"
     key_heads: int | None = None
     """Heads of keys and values, each shared by as many heads of queries; None: as many as of queries."""
@@ -68,6 +78,8 @@ class Attention:
     of padding; broadcast along the others."""
     implementation: str = ""
     """One of ``IMPLEMENTATIONS``; empty: the framework chooses."""
+    kv_dtype: Dtype | None = None
+    """Type in which pages keep keys and values, of 8 bits; None: that of the queries."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", dtype_named(self.dtype))
@@ -75,6 +87,8 @@ class Attention:
             object.__setattr__(self, name, checked_size(name, getattr(self, name)))
         key_heads = self.heads if self.key_heads is None else checked_size("key_heads", self.key_heads)
         object.__setattr__(self, "key_heads", None if key_heads == self.heads else key_heads)
+        kept = dtype_named(self.kv_dtype or self.dtype)
+        object.__setattr__(self, "kv_dtype", None if kept is self.dtype else kept)
         if self.heads % key_heads:
             raise ValueError(f"key_heads: {key_heads} do not divide {self.heads} heads evenly")
         if set(self.mask_by) - set(MASK_DIMENSIONS):
@@ -102,6 +116,8 @@ class Attention:
             object.__setattr__(self, "window", None)
         if self.appends and self.page_tokens is None:
             raise ValueError("appends: tokens are appended to pages; give page_tokens, too")
+        if self.kv_dtype is not None and self.page_tokens is None:
+            raise ValueError("kv_dtype: pages of a cache alone keep another type; give page_tokens, too")
         if self.backward and (self.page_tokens is not None or self.window is not None):
             name = "page_tokens" if self.page_tokens is not None else "window"
             raise ValueError(f"{name}: the backward pass has no {name.split('_')[0]}s")
@@ -142,14 +158,24 @@ class Attention:
         return 2 * _PRODUCTS[self.op] * self.scores * self.head_dim
 
     @property
+    def queries_elements(self) -> int:
+        """Elements of the queries, and of the result."""
+        return self.batch * self.heads * self.queries * self.head_dim
+
+    @property
     def queries_bytes(self) -> float:
         """Size of the queries, and of the result [B]."""
-        return self.batch * self.heads * self.queries * self.head_dim * self.dtype.bits / 8
+        return self.queries_elements * self.dtype.bits / 8
+
+    @property
+    def kept_bits(self) -> int:
+        """Bits of an element of keys and values."""
+        return (self.kv_dtype or self.dtype).bits
 
     @property
     def keys_bytes(self) -> float:
         """Size of the keys, and of the values [B]."""
-        return self.batch * self.held_heads * self.seen_keys * self.head_dim * self.dtype.bits / 8
+        return self.batch * self.held_heads * self.seen_keys * self.head_dim * self.kept_bits / 8
 
     @property
     def statistics_bytes(self) -> float:
@@ -168,16 +194,21 @@ class Attention:
         return self.mask_rows * self.keys * self.dtype.bits / 8
 
     @property
-    def appended_bytes(self) -> float:
-        """New keys and values, which are read and written before [B]."""
+    def new_bytes(self) -> float:
+        """New keys and values as they are computed, which are read before [B]."""
         if not self.appends:
             return 0.0
         return 2 * self.batch * self.held_heads * self.queries * self.head_dim * self.dtype.bits / 8
 
     @property
+    def appended_bytes(self) -> float:
+        """New keys and values as the cache keeps them [B]."""
+        return self.new_bytes * self.kept_bits / self.dtype.bits
+
+    @property
     def operand_bytes(self) -> float:
         """Queries, keys and values, new ones, a mask; backward the result, its gradient and the statistics too [B]."""
-        inputs = self.queries_bytes + 2 * self.keys_bytes + self.appended_bytes + self.mask_bytes
+        inputs = self.queries_bytes + 2 * self.keys_bytes + self.new_bytes + self.mask_bytes
         return inputs + (2 * self.queries_bytes + self.statistics_bytes if self.backward else 0.0)
 
     @property
@@ -195,7 +226,7 @@ class Attention:
     @property
     def columns(self) -> dict[str, str | int]:
         """Columns of the measured CSV schema that describe it."""
-        return {
+        columns: dict[str, str | int] = {
             "op": self.op,
             "batch": self.batch,
             "m": self.queries,
@@ -210,3 +241,4 @@ class Attention:
             **{name: "yes" if getattr(self, name) else "" for name in PROPERTIES},
             **{name: getattr(self, name) or "" for name in ("mask_by", "page_tokens", "window", "implementation")},
         }
+        return columns | ({"kv_dtype": self.kv_dtype.value} if self.kv_dtype else {})

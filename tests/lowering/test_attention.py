@@ -345,6 +345,7 @@ def _operator_of(kernel: AttentionKernel) -> Attention:
         causal=bool(tile.causal),
         dropout=bool(tile.dropout),
         packed=bool(family.packed),
-        page_tokens=64 if tile.pages else None,
+        page_tokens=64 if tile.pages or family.key_dtypes else None,
         implementation=kernel.implementation,
+        kv_dtype=family.key_dtypes[0] if family.key_dtypes else None,
     )

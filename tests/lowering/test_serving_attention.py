@@ -68,7 +68,7 @@ def test_a_window_that_hides_nothing_is_none() -> None:
         ({"appends": True}, "appends: tokens are appended to pages; give page_tokens, too"),
         (
             {"implementation": "flash9"},
-            "implementation: expected one of flash1, flash2, flash3, cudnn, memory_efficient, got 'flash9'",
+            "implementation: expected one of flash1, flash2, flash3, flashinfer, cudnn, memory_efficient, got 'flash9'",
         ),
         ({"page_tokens": 0}, "page_tokens"),
         ({"op": "attention_bwd", "page_tokens": 64}, "page_tokens: the backward pass has no pages"),
@@ -83,7 +83,7 @@ def test_columns_give_the_operator_back() -> None:
     from gpusim.workloads.operators import parse_operator
 
     windowed = replace(LLAMA, queries=32, causal=True, window=1024, implementation="flash3")
-    for operator in (LLAMA, windowed):
+    for operator in (LLAMA, windowed, replace(LLAMA, kv_dtype=Dtype.FP8)):
         assert parse_operator({name: value for name, value in operator.columns.items() if value != ""}) == operator
 
 

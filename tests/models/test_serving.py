@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from gpusim.models.loading import load_model
 from gpusim.models.passes.step import tasks_of
 from gpusim.models.policy import Policy, PolicyError
 from gpusim.models.task import Task
+from gpusim.numbers.formats import Dtype
 from gpusim.parallel.expert import expert_parallel
 from gpusim.parallel.tensor import tensor_parallel, with_collectives
 from gpusim.prediction.options import Options
@@ -199,6 +201,44 @@ def test_experts_in_fp8_quantise_each_token_once_and_what_each_expert_computed(b
     fastest = bytes_per_us(system.gpu.dram.peak_bandwidth_gb_per_s)
     for product in products[1:]:
         assert predict(system, product, Options(limits=False)).kernel_time_us > product.operand_bytes / fastest
+
+
+@pytest.mark.parametrize("graph", ["prompt", "token", "mixed"])
+def test_attention_reads_the_cache_in_the_type_that_is_stated(graph: str) -> None:
+    model = load_model("llama3_8b")
+    graphs = {
+        "prompt": model.graph(SIZES),
+        "token": token_graph(model, SIZES, 1024),
+        "mixed": mixed_graph(model, SIZES, 256),
+    }
+    for board in ("h100-sxm", "a100-sxm4-80gb"):
+        tasks = tasks_of(graphs[graph], replace(SERVED, cache_type="fp8"), gpu(board))
+        attended = [one.operator for one in tasks if isinstance(one.operator, Attention)]
+        assert {(one.dtype, one.kv_dtype, one.page_tokens) for one in attended} == {(Dtype.BF16, Dtype.FP8, 16)}
+        # Queries stay as they are: what converts them, if anything, belongs to the kernel.
+        assert not [one for one in tasks if one.call == "cast" and "attention" in one.name]
+
+
+@pytest.mark.parametrize(
+    ("name", "board", "problem"),
+    [
+        ("llama3_8b", "t4", "kv-dtype: no kernel attends in fp16 with a cache in fp8 on T4; leave --kv-dtype out"),
+        ("deepseek_v2_lite", "h100-sxm", "kv-dtype: latent attention reads a cache of 16 bits; leave --kv-dtype out"),
+    ],
+)
+def test_caches_that_no_kernel_reads_are_refused(name: str, board: str, problem: str) -> None:
+    policy = Policy("inference", "fp16", fusion="serving", cache_type="fp8")
+    with pytest.raises(PolicyError, match=problem):
+        _ = tasks_of(token_graph(load_model(name), SIZES, 1024), policy, gpu(board))
+
+
+def test_a_cache_in_fp8_makes_tokens_faster(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("--size", "layers=2", "--size", "vocabulary=1024", "--batch", "32", "--prompt", "4096", "--generate", "16")
+    for board in ("h100-sxm", "a100-sxm4-80gb", "l40s"):
+        text = ("model", "llama3_8b", "--arch", board, "--mode", "inference", *asked, "--graphs", "--format", "json")
+        wide, narrow = (read(capsys, *text, "--jobs", "1", *more) for more in ((), ("--kv-dtype", "fp8")))
+        assert narrow["cache_gib"] == pytest.approx(wide["cache_gib"] / 2)
+        assert 0.5 < narrow["time_per_output_token_ms"] / wide["time_per_output_token_ms"] < 0.9
 
 
 # A text as one step -------------------------------------------------------------------------------

@@ -41,31 +41,37 @@ def append_plan(gpu: Gpu, operator: Attention, *, warm: bool) -> AppendPlan:
         warm: the operator ran just before, on the same tensors.
     """
     tokens = operator.batch * operator.queries
-    token_bytes = operator.held_heads * operator.head_dim * operator.dtype.bits / 8
-    threads = min(operator.held_heads * operator.head_dim, MAX_THREADS)
+    elements = operator.held_heads * operator.head_dim
+    token_bytes, kept_bytes = elements * operator.dtype.bits / 8, elements * operator.kept_bits / 8
+    threads = min(elements, MAX_THREADS)
     warps = -(-threads // gpu.sm.warp_size)
     resident = survival_fraction(operator.size_bytes, effective_l2_bytes(gpu)) if warm else 0.0
     missed = 1.0 - resident
     tensors = (
         Tensor(SLOT, SLOT_BYTES, miss_fraction=missed),
         Tensor(NEW, 2 * token_bytes, miss_fraction=missed),
-        Tensor(CACHE, 2 * token_bytes),
+        Tensor(CACHE, 2 * kept_bytes),
     )
     resources = Resources(warps * gpu.sm.warp_size, REGISTERS, 0)
-    role = Role(warps, _program(gpu, token_bytes / warps, warps))
-    read_bytes, written_bytes = tokens * (2 * token_bytes + SLOT_BYTES), tokens * 2 * token_bytes
+    role = Role(warps, _program(gpu, token_bytes / warps, kept_bytes / warps, warps))
+    read_bytes, written_bytes = tokens * (2 * token_bytes + SLOT_BYTES), tokens * 2 * kept_bytes
     traffic = Traffic(read_bytes, read_bytes * missed, written_bytes * missed)
     launch = Launch(KERNEL, Grid(tokens), (role,), resources, tensors, traffic.write_back_cost, cold=not warm)
     return AppendPlan(launch, (totals_of(gpu, Lowered(launch, traffic)),))
 
 
-def _program(gpu: Gpu, warp_bytes: float, warps: int) -> Program:
-    """A warp reads where its token goes, then copies its part of the keys, and of the values."""
+def _program(gpu: Gpu, warp_bytes: float, kept_bytes: float, warps: int) -> Program:
+    """A warp reads where its token goes, then copies its part of the keys, and of the values.
+
+    Args:
+        warp_bytes: of the part as it was computed.
+        kept_bytes: of the part as the cache keeps it; its conversion hides behind the loads.
+    """
     accesses = warp_bytes / WIDE_ACCESS_BYTES
     copy: Program = (
         Load((Read(NEW, warp_bytes, warp_bytes),), warp_bytes, accesses),
         WaitLoad(),
-        Store(CACHE, warp_bytes, warp_bytes, accesses),
+        Store(CACHE, kept_bytes, kept_bytes, accesses),
     )
     return (
         Load((Read(SLOT, SLOT_BYTES / warps, SLOT_BYTES / warps),), SLOT_BYTES, 1.0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpusim.lowering.attention.parts import Parts
+from gpusim.lowering.vector.arithmetic import SHUFFLED_BYTES
 from gpusim.program import Barrier, Drain, LoadShared, Program, Repeat, StoreShared, WaitLoad
 
 PARTIAL_BYTES = 4
@@ -13,12 +14,18 @@ def forward_program(parts: Parts) -> Program:
     """What each warp of the forward pass executes."""
     flash = parts.kernel.family.kind == "flash"
     walk, tile = parts.walk, parts.kernel.tile
-    first = parts.load({"queries": walk.own_rows, "keys": walk.share * walk.met_rows})
+    met_rows = walk.share * walk.met_rows
+    first: Program = (parts.load({"queries": walk.own_rows, "keys": met_rows}),) if flash else ()
+    if parts.kernel.family.values_ahead:
+        first, body = (*first, parts.load({"values": met_rows})), _ahead_iteration(parts)
+    else:
+        body = _flash_iteration(parts) if flash else _staged_iteration(parts)
     return (
         parts.setup,
-        *((first,) if flash else ()),
-        Repeat(_flash_iteration(parts) if flash else _staged_iteration(parts), walk.iterations),
+        *first,
+        Repeat(body, walk.iterations),
         Drain(),
+        *(_added_warps(parts) if flash and tile.warps[1] > 1 else ()),
         *parts.through_shared(tile.queries),
         parts.store_result(),
     )
@@ -43,6 +50,40 @@ def _flash_iteration(parts: Parts) -> Program:
         parts.rescale,
         parts.product(queries, head_dim, keys, rows_in_registers=True),
     )
+
+
+def _ahead_iteration(parts: Parts) -> Program:
+    """A tile of keys and one of values are on their way while others are multiplied, a byte an element (FlashInfer)."""
+    queries, keys = parts.warp_scores
+    head_dim, met_rows = parts.kernel.tile.max_head_dim, parts.walk.share * parts.walk.met_rows
+    return (
+        WaitLoad(),
+        Barrier(),
+        *parts.iteration,
+        *parts.converted,
+        parts.product(queries, keys, head_dim),
+        Drain(),
+        Barrier(),
+        parts.load({"keys": met_rows}, prefetch_distance=1),
+        parts.on_scores(),
+        parts.shuffles,
+        parts.rescale,
+        WaitLoad(),
+        Barrier(),
+        *parts.converted,
+        parts.product(queries, head_dim, keys, rows_in_registers=True),
+        Drain(),
+        Barrier(),
+        parts.load({"values": met_rows}, prefetch_distance=1),
+    )
+
+
+def _added_warps(parts: Parts) -> Program:
+    """Results of warps that divided the keys, added up through shared memory."""
+    tile = parts.kernel.tile
+    size_bytes = tile.queries / tile.warps[0] * tile.max_head_dim * PARTIAL_BYTES
+    count = size_bytes / SHUFFLED_BYTES
+    return StoreShared(size_bytes, count), Barrier(), LoadShared(size_bytes, count)
 
 
 def _staged_iteration(parts: Parts) -> Program:

@@ -44,7 +44,13 @@ class Parts:
 
     @property
     def element_bytes(self) -> float:
-        return self.operator.dtype.bits / 8
+        """An element of what is multiplied [B]."""
+        return self.kernel.multiplied(self.operator).bits / 8
+
+    def row_bytes(self, tensor: str) -> float:
+        """A row of a tensor as it is read: a head of a query, a key or a value [B]."""
+        kept = self.operator.kept_bits / 8
+        return self.operator.head_dim * (kept if tensor in ("keys", "values") else self.element_bytes)
 
     @property
     def warp_scores(self) -> tuple[float, float]:
@@ -102,7 +108,8 @@ class Parts:
         """
         gpu, lanes = self.gpu, self.kernel.family.lanes_per_row
         if gpu.instructions[self.kernel.family.instruction].unit == "tensor":
-            return (rows + columns) * self.element_bytes * self.kernel.family.fragment_cost.value
+            held = rows * self.element_bytes + columns * self.operator.kept_bits / 8
+            return held * self.kernel.family.fragment_cost.value
         by_thread = rows * lanes / gpu.sm.warp_size + columns / lanes
         return by_thread * gpu.sm.warp_size * self.element_bytes * gpu.shared_memory.broadcast_fraction
 
@@ -136,9 +143,21 @@ class Parts:
     @property
     def rescale(self) -> Op:
         """The result so far, for a new largest score."""
-        tile, threads = self.kernel.tile, self.gpu.sm.warp_size * self.kernel.warps
-        held = self.walk.share * tile.queries * tile.max_head_dim / threads
-        return alu(self.gpu, self.kernel.family.rescale, held)
+        tile, family = self.kernel.tile, self.kernel.family
+        # Warps that divide the keys each have a result of their own, while scores stay in registers.
+        warps = tile.warps[0] if family.kind == "flash" else self.kernel.warps
+        held = self.walk.share * tile.queries * tile.max_head_dim / (self.gpu.sm.warp_size * warps)
+        return alu(self.gpu, family.rescale, held)
+
+    @property
+    def converted(self) -> Program:
+        """A tile of keys, or of values, in the type of the queries: each warp converts what it multiplies."""
+        family, (_, keys) = self.kernel.family, self.warp_scores
+        elements = self.walk.share * keys * self.kernel.tile.max_head_dim / self.gpu.sm.warp_size
+        if not any(family.convert.by_pipe.values()):
+            return ()
+        count = family.convert_shuffles * elements
+        return LoadShared(count * SHUFFLED_BYTES, count), alu(self.gpu, family.convert, elements)
 
     @property
     def iteration(self) -> Program:
@@ -184,8 +203,7 @@ class Parts:
 
     def reads(self, tensors: dict[str, float], part: float = 1.0) -> tuple[Read, ...]:
         """Rows of tensors, or a part of each, by this warp."""
-        row_bytes = self.operator.head_dim * self.element_bytes
-        each = {name: part * rows * row_bytes / self.kernel.warps for name, rows in tensors.items()}
+        each = {name: part * rows * self.row_bytes(name) / self.kernel.warps for name, rows in tensors.items()}
         return tuple(Read(name, size, size) for name, size in each.items())
 
     def load(self, tensors: dict[str, float], part: float = 1.0, prefetch_distance: int = 0) -> Load:
@@ -209,7 +227,7 @@ class Parts:
     @property
     def result_element_bytes(self) -> float:
         """An element of what a CTA stores: of parts of the keys in FP32 [B]."""
-        return PARTIAL_BYTES if self.walk.grid.splits > 1 else self.element_bytes
+        return PARTIAL_BYTES if self.walk.grid.splits > 1 else self.operator.dtype.bits / 8
 
     def store_result(self) -> Store:
         """This warp's rows of the result, with their statistics; a part of the keys stores both for its own part."""

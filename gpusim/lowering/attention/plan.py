@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Gpu, Instruction
 from gpusim.hardware.machine import SmLimits
-from gpusim.hardware.occupancy import occupancy
+from gpusim.hardware.occupancy import DoesNotFitError, occupancy
 from gpusim.launch import Axis, Grid, Launch, Resources, Tensor, l2_read_bytes
 from gpusim.library.attention import AttentionKernel
 from gpusim.lowering.attention.append import AppendPlan, append_plan
@@ -108,9 +108,12 @@ def resident_ctas(gpu: Gpu, kernel: AttentionKernel) -> int:
     """CTAs of a kernel that the GPU holds at once.
 
     Raises:
-        DoesNotFitError: a CTA needs more than an SM has.
+        DoesNotFitError: a CTA needs more than an SM has, or an SM holds fewer of them than the kernel wants.
     """
-    return gpu.sm.count * occupancy(SmLimits.of(gpu), *_resources(gpu, kernel)).ctas
+    sm_ctas = occupancy(SmLimits.of(gpu), *_resources(gpu, kernel)).ctas
+    if sm_ctas < kernel.tile.sm_ctas:
+        raise DoesNotFitError(f"an SM holds {sm_ctas} CTAs of {kernel.printed_name}, which wants {kernel.tile.sm_ctas}")
+    return gpu.sm.count * sm_ctas
 
 
 def _resources(gpu: Gpu, kernel: AttentionKernel) -> Resources:
@@ -158,8 +161,7 @@ def _tensors(gpu: Gpu, parts: Parts, held: int, requested: dict[str, float], res
     """What CTAs read and write. Those of a head read the same tiles; heads that are in flight share L2."""
     operator, walk = parts.operator, parts.walk
     looped = parts.kernel.family.kind == "looped"
-    row_bytes = operator.head_dim * parts.element_bytes
-    sizes = dict.fromkeys(("queries", "gradients"), operator.queries_bytes)
+    sizes = dict.fromkeys(("queries", "gradients"), parts.element_bytes * operator.queries_elements)
     sizes |= dict.fromkeys(("keys", "values"), operator.keys_bytes)
     own: tuple[str, ...] = ("queries",)
     met: tuple[str, ...] = ("keys", "values")
@@ -182,7 +184,7 @@ def _tensors(gpu: Gpu, parts: Parts, held: int, requested: dict[str, float], res
         again = requested.get(name, sizes[name]) / sizes[name]
         passes = max(1.0, again / together) if name in met else again
         missed = (1.0 + (passes - 1.0) * (1.0 - kept)) / again if again > 1.0 else 1.0
-        rows = walk.own_rows if name in own else walk.share * walk.met_rows
+        rows, row_bytes = walk.own_rows if name in own else walk.share * walk.met_rows, parts.row_bytes(name)
         axes: tuple[Axis, ...] | None = None if name in own else ("batch", "split")
         # Heads of a token lie side by side.
         run_bytes = row_bytes if operator.packed and operator.held_heads > 1 else rows * row_bytes
@@ -215,7 +217,7 @@ def _written_bytes(parts: Parts) -> dict[str, float]:
     What FlashAttention-1 leaves between tiles of keys is written over, and counts once.
     """
     operator, walk, looped = parts.operator, parts.walk, parts.kernel.family.kind == "looped"
-    in_fp32 = ACCUMULATOR_BYTES * operator.queries_bytes * 8 / operator.dtype.bits
+    in_fp32 = ACCUMULATOR_BYTES * operator.queries_elements
     if walk.grid.splits > 1:
         return {"result": walk.grid.splits * (in_fp32 + operator.statistics_bytes)}
     written = {"result": operator.result_bytes - operator.appended_bytes}

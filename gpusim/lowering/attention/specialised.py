@@ -9,11 +9,13 @@ import math
 
 from gpusim.library.main_loops import WARPGROUP_WARPS
 from gpusim.lowering.attention.parts import WIDE_ACCESS_BYTES, Parts
+from gpusim.lowering.vector.arithmetic import alu
 from gpusim.program import (
     AcquireStage,
     Barrier,
     Drain,
     LoadBulk,
+    LoadShared,
     Program,
     Read,
     ReleaseStage,
@@ -54,32 +56,48 @@ def _producer(parts: Parts) -> Program:
 
 def _brought(parts: Parts, tensor: str, rows: float) -> Program:
     """Rows of a tensor into the next stage: as the copy engine brings a tile, or thread by thread from pages."""
-    size_bytes = rows * parts.operator.head_dim * parts.element_bytes
+    size_bytes = rows * parts.row_bytes(tensor)
     instructions = BULK_INSTRUCTIONS
     if parts.operator.page_tokens is not None:
         instructions = (1.0 + ADDRESS_INSTRUCTIONS) * size_bytes / WIDE_ACCESS_BYTES / PRODUCER_WARPS
     # Queries, and two tensors of as many stages.
     stages = 1 + 2 * parts.kernel.family.stages
-    return AcquireStage(stages), LoadBulk((Read(tensor, size_bytes, size_bytes),), size_bytes, instructions)
+    load = LoadBulk((Read(tensor, size_bytes, size_bytes),), size_bytes, instructions)
+    return AcquireStage(stages), load, *(_transposed(parts, size_bytes) if tensor == "values" else ())
+
+
+def _transposed(parts: Parts, size_bytes: float) -> Program:
+    """Values turned in shared memory, where instructions of a byte an element want their depth side by side.
+
+    They are taken to have arrived: a tile is turned while the next one is on its way.
+    """
+    work = parts.kernel.family.transpose
+    if not any(work.by_pipe.values()):
+        return ()
+    elements = size_bytes / parts.element_bytes / parts.gpu.sm.warp_size
+    accesses = size_bytes / WIDE_ACCESS_BYTES
+    return LoadShared(size_bytes, accesses), alu(parts.gpu, work, elements), StoreShared(size_bytes, accesses)
 
 
 def _consumer(parts: Parts) -> Program:
     """Scores of a tile, while its warpgroup's values of the tile before are multiplied."""
     walk, tile = parts.walk, parts.kernel.tile
-    scores = _product(parts, tile.keys, tile.max_head_dim)
-    result = _product(parts, tile.max_head_dim, tile.keys, in_registers=tile.weights_in_registers)
+    scores = _product(parts, tile.keys, tile.max_head_dim, serial=parts.kernel.family.serial)
+    result = _product(
+        parts, tile.max_head_dim, tile.keys, serial=tile.values_first, in_registers=tile.weights_in_registers
+    )
+    drained: Program = (Drain(), ReleaseStage(pending=0))
     passed = () if tile.weights_in_registers else _passed_weights(parts)
     loop: Program = (
         WaitStage(),
-        scores,
+        *scores,
         WaitStage(),
-        result,
-        ReleaseStage(pending=1),
+        *result,
+        *(drained if tile.values_first else (ReleaseStage(pending=1),)),
         *parts.iteration,
         parts.on_scores(),
         parts.shuffles,
-        Drain(),
-        ReleaseStage(pending=0),
+        *(() if tile.values_first else drained),
         parts.rescale,
         *passed,
     )
@@ -89,7 +107,7 @@ def _consumer(parts: Parts) -> Program:
         parts.setup,
         *((gathered, WaitLoad(), Barrier()) if _gathers_queries(parts) else (WaitStage(),)),
         WaitStage(),
-        scores,
+        *scores,
         Drain(),
         ReleaseStage(pending=0),
         parts.on_scores(),
@@ -97,7 +115,7 @@ def _consumer(parts: Parts) -> Program:
         *passed,
         *((Repeat(loop, walk.iterations - 1),) if walk.iterations > 1 else ()),
         WaitStage(),
-        result,
+        *result,
         Drain(),
         ReleaseStage(pending=0),
         StoreShared(stored, stored / WIDE_ACCESS_BYTES),
@@ -112,10 +130,11 @@ def _passed_weights(parts: Parts) -> Program:
     return (StoreShared(size_bytes, size_bytes / WIDE_ACCESS_BYTES),)
 
 
-def _product(parts: Parts, columns: int, depth: int, *, in_registers: bool = False) -> WarpgroupMma:
+def _product(parts: Parts, columns: int, depth: int, *, serial: bool, in_registers: bool = False) -> Program:
     """A warpgroup's 64 rows by so many columns, added up over a depth.
 
     Args:
+        serial: each instruction waits for the one before; queued at once otherwise.
         in_registers: rows come from registers, where the weights of the values are.
     """
     m, n, k = parts.gpu.instructions[parts.kernel.family.instruction].shape
@@ -123,9 +142,11 @@ def _product(parts: Parts, columns: int, depth: int, *, in_registers: bool = Fal
     issued = share * math.ceil(columns / n) * math.ceil(depth / k)
     width = columns / math.ceil(columns / n)
     rows = 0 if in_registers else WARPGROUP_WARPS * m
-    return WarpgroupMma(
+    steps = math.ceil(depth / k) if serial else 1
+    queued = WarpgroupMma(
         parts.kernel.family.instruction,
-        issued * width / n,
-        issued * (rows + width) * k * parts.element_bytes / WARPGROUP_WARPS,
-        issued * (1.0 + parts.kernel.family.beside_multiply),
+        issued * width / n / steps,
+        issued * (rows + width) * k * parts.element_bytes / WARPGROUP_WARPS / steps,
+        issued * (1.0 + parts.kernel.family.beside_multiply) / steps,
     )
+    return (Repeat((queued, Drain()), steps),) if steps > 1 else (queued,)

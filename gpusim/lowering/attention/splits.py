@@ -16,7 +16,9 @@ GOOD_EFFICIENCY = 0.85
 FULL_FRACTION = 0.8
 """Share of the slots from which on nothing is split."""
 CTAS_PER_SM = 2
-"""What FlashAttention-2 counts with: its kernels that split have 128 threads."""
+"""What FlashAttention-2 and FlashInfer count with: their kernels that split have 128 threads."""
+LEAST_CHUNK_TOKENS = 128
+"""FlashInfer divides keys into no smaller parts."""
 FEW_TILES = 4
 """FlashAttention-3 splits nothing that has no more tiles of keys."""
 MARGIN = 1.1
@@ -39,7 +41,8 @@ def key_split_of(operator: Attention, kernel: AttentionKernel, sms: int) -> KeyS
     """The parts by the rule of the kernel's implementation.
 
     Source: Dao-AILab/flash-attention csrc/flash_attn/flash_api.cpp (FlashAttention-2), hopper/heuristics.h and
-    hopper/flash_prepare_scheduler.cu (FlashAttention-3).
+    hopper/flash_prepare_scheduler.cu (FlashAttention-3); flashinfer-ai/flashinfer
+    include/flashinfer/attention/scheduler.cuh (PrefillBinarySearchKVChunkSize).
     """
     if kernel.family.combination is None:
         return WHOLE
@@ -49,6 +52,8 @@ def key_split_of(operator: Attention, kernel: AttentionKernel, sms: int) -> KeyS
     ctas = operator.batch * operator.heads // heads * row_tiles
     if kernel.implementation == "flash3":
         return _dynamic(operator, row_tiles, key_tiles, sms)
+    if kernel.implementation == "flashinfer":
+        return _smallest_chunks(operator, row_tiles, sms)
     if operator.packed and heads == 1:
         return WHOLE  # vllm-project/flash-attention: only where heads are packed
     count = _fewest_good(ctas, CTAS_PER_SM * sms, key_tiles, even=True)
@@ -63,6 +68,18 @@ def _dynamic(operator: Attention, row_tiles: int, key_tiles: int, sms: int) -> K
         return KeySplit(most, most > 1)
     tiles_per_sm = math.ceil(operator.batch * row_tiles * key_tiles * MARGIN * heads / sms)
     return KeySplit(max(1, min(ceil_div(key_tiles, tiles_per_sm), most)), combines=True)
+
+
+def _smallest_chunks(operator: Attention, row_tiles: int, sms: int) -> KeySplit:
+    """As FlashInfer splits: into the smallest chunks of whole pages whose CTAs the SMs hold at once."""
+    assert operator.page_tokens is not None
+    pages = ceil_div(operator.seen_keys, operator.page_tokens)
+    most = CTAS_PER_SM * sms // operator.held_heads // (operator.batch * row_tiles)
+    if most < 1:
+        return WHOLE
+    chunk = max(LEAST_CHUNK_TOKENS // operator.page_tokens, 1, ceil_div(pages, most))
+    count = ceil_div(pages, chunk)
+    return KeySplit(count, count > 1)
 
 
 def _fewest_good(ctas: int, slots: int, key_tiles: int, *, even: bool) -> int:

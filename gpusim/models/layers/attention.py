@@ -85,6 +85,8 @@ class Attention(Layer):
         fused = arithmetic.policy.fuses_attention or (
             called and arithmetic.policy.calls_fused_attention and self._chosen(tape, inputs) != "math"
         )
+        if self.causal:
+            arithmetic.check_cache("this attention", fused=fused)
         if fused and all(_by_key(bias) for bias in inputs[3:]):
             return self._fused(tape, inputs)
         if called:
@@ -123,15 +125,12 @@ class Attention(Layer):
 
     def _fused(self, tape: Tape, inputs: Sequence[Value]) -> Value:
         """Launch one fused kernel in either pass, which takes heads as they lie."""
-        queries, keys, values = operands = tape.eligible("matmul", inputs[:3])
-        if keys.dtype is not queries.dtype:  # of a cache in another type, in which the kernel multiplies
-            held, queries = queries.dtype, tape.cast(queries, keys.dtype)
-            operands = [queries, keys, values]
-        else:
-            held = queries.dtype
+        kept_in = tape.arithmetic.kept_in if self.causal else None
+        operands = [one if one.dtype is kept_in else tape.eligible("matmul", [one])[0] for one in inputs[:3]]
+        queries, keys, values = operands
         length, features = queries.shape[-2:]
         batch = queries.shape[0]
-        result = tape.new(self.result_of(*operands), held, *operands)
+        result = tape.new(self.result_of(*operands), queries.dtype, *operands)
         sums = tape.new((batch, self.heads, length), Dtype.FP32, name=f"{tape.layer}.sums")
         forward = AttentionOperator(
             batch,
@@ -164,7 +163,8 @@ class Attention(Layer):
         if not self.causal or arithmetic.policy.mode == "train" or not arithmetic.has_flash_attention(dtype):
             return {}
         pages = arithmetic.page_tokens(dtype)
-        return {"window": self.window, "packed": pages is not None, "page_tokens": pages}
+        kept_in = arithmetic.kept_in if pages is not None else None
+        return {"window": self.window, "packed": pages is not None, "page_tokens": pages, "kv_dtype": kept_in}
 
     def _eager(self, tape: Tape, inputs: Sequence[Value]) -> Value:
         """Attention as transformers' eager implementation computes it: heads are copied beside each other, and back.

@@ -53,6 +53,7 @@ class LatentAttention(Layer):
     def call(self, tape: Tape, queries: Value, latent: Value, turned: Value, *, up: Value) -> Value:
         if tape.arithmetic.policy.mode == "train":
             raise PolicyError(f"{tape.layer}: training of latent attention is not modelled; give --mode inference")
+        tape.arithmetic.check_cache("latent attention", fused=False)
         if latent.shape[1] == queries.shape[1]:
             return self._of_prompt(tape, queries, latent, turned, up)
         return self._of_kept(tape, queries, latent, turned, up)

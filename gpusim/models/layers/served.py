@@ -137,29 +137,30 @@ class MixedAttention(ServedLayer):
         return new + (before if self.window is None else min(before, self.window))
 
     def call(self, tape: Tape, queries: Value, keys: Value, values: Value) -> Value:
-        held_in, cached_in = queries.dtype, tape.arithmetic.cached_in
-        queries = tape.cast(queries, cached_in)
-        result = tape.new(queries.shape, held_in)
+        arithmetic = tape.arithmetic
+        arithmetic.check_cache("this attention", fused=arithmetic.policy.fuses_attention)
+        result = tape.new(queries.shape, queries.dtype)
         each = queries.shape[-1] // self.heads
         for name, batch, new in (("chunk", 1, self.chunk), ("tokens", self.sequences, 1)):
             kept = self._keys(new)
             reads = [tape.view(queries, (batch, new, queries.shape[-1]))]
             for part, of in (("keys", keys), ("values", values)):
                 shape = (batch, kept, of.shape[-1])
-                reads.append(tape.new(shape, cached_in, name=f"{tape.layer}.{part}.{name}"))
-            pages = tape.arithmetic.page_tokens(cached_in)
+                reads.append(tape.new(shape, arithmetic.cached_in, name=f"{tape.layer}.{part}.{name}"))
+            pages = arithmetic.page_tokens(queries.dtype)
             operator = AttentionOperator(
                 batch,
                 self.heads,
                 new,
                 kept,
                 each,
-                cached_in,
+                queries.dtype,
                 key_heads=self.key_heads,
                 causal=True,
                 packed=pages is not None,
                 page_tokens=pages,
-                implementation=tape.arithmetic.policy.attention_implementation,
+                implementation=arithmetic.policy.attention_implementation,
+                kv_dtype=arithmetic.kept_in,
             )
             tape.launch("attention", operator, reads, [tape.view(result, reads[0].shape)])
         return result
