@@ -52,7 +52,7 @@ ROWS_OF_ampere_ga10x := 200
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-browser capture-libraries zoo zoo-page zoo-section replay fuzz site site-serve schemas calibrate calibrate-libraries intervals generations check format bench bench-baseline readme language-models datasheets figures dist dist-check constraints clean
+.PHONY: help demo test test-slow test-browser capture-libraries zoo zoo-page zoo-section replay fuzz site site-serve schemas calibrate calibrate-libraries intervals generations check format bench bench-baseline readme language-models published-tokens datasheets figures dist dist-check constraints clean
 
 help:
 	@echo "make demo         install, run experiments/a100_vs_v100_gemm.yaml, print the table and the paths of the plots"
@@ -209,6 +209,12 @@ REQUESTS := $(wildcard $(MEASURED)/../zoo/fastertransformer.csv)
 language-models: $(VENV)/.runtime
 	@test -n "$(REQUESTS)" || { echo "no table of requests: make language-models REQUESTS=requests.csv" >&2; exit 2; }
 	$(BIN)/python benchmarks/generated_text.py $(REQUESTS)
+
+# Published tokens a second beside predicted ones, on the same page, from pages of engines: TensorRT-LLM's
+# docs/source/performance.md, lmdeploy's docs/en/benchmark/a100_fp16.md.
+published-tokens: $(VENV)/.runtime
+	@test -n "$(PAGES)" || { echo "no pages: make published-tokens PAGES='performance.md a100_fp16.md'" >&2; exit 2; }
+	$(BIN)/python benchmarks/published_tokens.py $(PAGES)
 
 # Shipped boards made again from their datasheets: how far predictions and their errors on measured rows move.
 datasheets: $(VENV)/.runtime

@@ -18,8 +18,8 @@ import re
 import statistics
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,27 +70,34 @@ def requests_of(rows: Iterable[Mapping[str, str]]) -> dict[Request, dict[int, fl
 
 def predicted_ms(kind: Request, batches: Sequence[int], jobs: str) -> dict[int, float]:
     """Predicted times by batch size [ms]."""
-    with tempfile.TemporaryDirectory() as folder:
-        config, model = Path(folder, "config.json"), Path(folder, "gpt.yaml")
-        sizes = {"n_layer": kind.layers, "n_head": kind.heads, "n_embd": kind.hidden, "vocab_size": kind.vocabulary}
-        config.write_text(json.dumps({"model_type": "gpt2", "n_positions": 2048, **sizes}), encoding="utf-8")
-        source = "FasterTransformer docs/gpt_guide.md"
-        _called("models", "new", "--from", str(config), "-o", str(model), "--title", kind.model, "--source", source)
-        asked = [str(model), "--arch", kind.gpu, "--mode", "inference", "--precision", "fp16", "--compiled-host"]
+    sizes = {"n_layer": kind.layers, "n_head": kind.heads, "n_embd": kind.hidden, "vocab_size": kind.vocabulary}
+    config = {"model_type": "gpt2", "n_positions": 2048, **sizes}
+    with model_file(config, kind.model, "FasterTransformer docs/gpt_guide.md") as model:
+        asked = [model, "--arch", kind.gpu, "--mode", "inference", "--precision", "fp16", "--compiled-host"]
         asked += ["--prompt", str(kind.prompt), "--batch", ",".join(map(str, batches)), "--jobs", jobs]
         asked += ["--gpus", str(kind.gpus), "--parallel", "tensor"] if kind.gpus > 1 else []
-        prompts = _cases(*asked, "--attention", "eager")
-        tokens = _cases(*asked, "--generate", str(kind.tokens))
+        prompts = cases(*asked, "--attention", "eager")
+        tokens = cases(*asked, "--generate", str(kind.tokens))
     return {
         prompt["batch"]: prompt["step_ms"] + (kind.tokens - 1) * token["time_per_output_token_ms"]
         for prompt, token in zip(prompts, tokens, strict=True)
     }
 
 
-def _cases(*arguments: str) -> list[dict[str, Any]]:
+@contextmanager
+def model_file(config: Mapping[str, Any], title: str, source: str) -> Iterator[str]:
+    """A model's file for a while, made from a configuration of transformers as ``gpusim models new`` makes it."""
+    with tempfile.TemporaryDirectory() as folder:
+        read, made = Path(folder, "config.json"), Path(folder, "model.yaml")
+        read.write_text(json.dumps(config), encoding="utf-8")
+        _called("models", "new", "--from", str(read), "-o", str(made), "--title", title, "--source", source)
+        yield str(made)
+
+
+def cases(*arguments: str) -> list[dict[str, Any]]:
     """Predictions of ``gpusim model`` by batch size."""
-    cases = json.loads(_called("model", *arguments, "--allow-oom", "--format", "json"))
-    return cases if isinstance(cases, list) else [cases]
+    found = json.loads(_called("model", *arguments, "--allow-oom", "--format", "json"))
+    return found if isinstance(found, list) else [found]
 
 
 def _called(*arguments: str) -> str:
@@ -100,6 +107,17 @@ def _called(*arguments: str) -> str:
     if status:
         raise SystemExit(f"gpusim {' '.join(arguments)} ended with {status}")
     return out.getvalue()
+
+
+def error_table(names: Sequence[str], groups: Mapping[tuple[str, ...], Sequence[float]]) -> str:
+    """A table of errors of groups, which are fractions of what was measured; the last name counts them."""
+    lines = [row((*names, "median error", "mean of absolute errors", "bias"))]
+    lines.append(row(["---"] * (len(names) + 3)))
+    for group, errors in groups.items():
+        absolute = [abs(one) for one in errors]
+        cells = [statistics.median(absolute), statistics.fmean(absolute), statistics.median(errors)]
+        lines.append(row((*group, str(len(errors)), *(f"{100 * one:.1f} %" for one in cells))))
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
@@ -115,12 +133,8 @@ def main() -> None:
         predicted = predicted_ms(kind, sorted(measured), options.jobs)
         errors[kind.model, kind.gpus] += [predicted[batch] / measured[batch] - 1 for batch in measured]
         print(f"{number}/{len(requests)} {kind.model} on {kind.gpus}: prompts of {kind.prompt}, {kind.tokens} tokens")
-    lines = [row(("model", "GPUs", "requests", "median error", "mean of absolute errors", "bias")), row(["---"] * 6)]
-    for (model, gpus), of_model in sorted(errors.items()):
-        mean = statistics.fmean(map(abs, of_model))
-        cells = [statistics.median(map(abs, of_model)), mean, statistics.median(of_model)]
-        lines.append(row((model, str(gpus), str(len(of_model)), *(f"{100 * one:.1f} %" for one in cells))))
-    PAGE.write_text(replaced(PAGE, {SECTION: "\n".join(lines) + "\n"}), encoding="utf-8")
+    groups = {(model, str(gpus)): found for (model, gpus), found in sorted(errors.items())}
+    PAGE.write_text(replaced(PAGE, {SECTION: error_table(("model", "GPUs", "requests"), groups)}), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import comparison
 import events_table
 import generations
 import published_table
+import published_tokens
 import pytest
 import readme
 import sections
@@ -389,3 +390,44 @@ def test_generations_count_rows_of_their_tables(tmp_path: Path) -> None:
     (folder / "ada.json").write_text(json.dumps({"tables": tables}))
     assert calibration_table.of_generation(tmp_path / "ada.json") == (40, 15.0)
     assert calibration_table.of_generation(tmp_path / "volta.json") is None
+
+
+PAGES_OF_ENGINES = """
+## Peak Throughput
+### A100 GPUs (FP16)<sup>*</sup>
+
+| Model     | Batch Size<sup>(1)</sup> | TP (1) | Input Length | Output Length | Throughput (out tok/s/GPU) |
+| :-------- | :----------------------- | :----- | :----------- | :------------ | -------------------------: |
+| GPT-J 6B  | 512                      | 1      | 128          | 128           |                      6,000 |
+| LLaMA 70B | 1280                     | 4      | 128          | 2048          |                      1,670 |
+
+### H100 GPUs (FP8)
+
+| Model    | Batch Size | TP (1) | Input Length | 1st Token Latency (ms) |
+| -------- | ---------- | ------ | ------------ | ---------------------- |
+| LLaMA 7B | 1          | 1      | 2048         | 36                     |
+
+# Benchmark on A100 (FP16)
+### llama2-13b
+| batch | tp | prompt_tokens | output_tokens | throughput(out tok/s) | mem(GB) |
+| ----- | -- | ------------- | ------------- | --------------------- | ------- |
+| 16    | 2  | 1             | 128           | 869.5                 | 74.87   |
+"""
+
+
+def test_figures_of_engines_are_read_with_their_conditions() -> None:
+    text = published_tokens.Text
+    assert list(published_tokens.figures_of(PAGES_OF_ENGINES)) == [
+        (text("TensorRT-LLM", "70b", "a100-sxm4-80gb", 4, "fp16", 128, 2048), 1280, "of_gpu", 1670.0),
+        (text("TensorRT-LLM", "7b", "h100-sxm", 1, "fp8", 2048, 1), 1, "first_ms", 36.0),
+        (text("lmdeploy", "13b", "a100-sxm4-80gb", 2, "fp16", 1, 128), 16, "of_all", 869.5),
+    ]
+
+
+def test_errors_of_published_figures_are_those_of_times() -> None:
+    slow = {"step_ms": 44.0, "tokens_per_s": 800.0, "tokens_per_s_of_gpu": 400.0}
+    text = published_tokens.Text("lmdeploy", "7b", "a100-sxm4-80gb", 2, "fp16", 128, 128)
+    figures = [
+        published_tokens.Figure(text, 1, *one) for one in (("first_ms", 40.0), ("of_all", 880.0), ("of_gpu", 440.0))
+    ]
+    assert [published_tokens.error(one, slow) for one in figures] == pytest.approx([0.1, 0.1, 0.1])
