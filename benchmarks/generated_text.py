@@ -133,7 +133,9 @@ def main() -> None:
         predicted = predicted_ms(kind, sorted(measured), options.jobs)
         errors[kind.model, kind.gpus] += [predicted[batch] / measured[batch] - 1 for batch in measured]
         print(f"{number}/{len(requests)} {kind.model} on {kind.gpus}: prompts of {kind.prompt}, {kind.tokens} tokens")
-    groups = {(model, str(gpus)): found for (model, gpus), found in sorted(errors.items())}
+    groups: dict[tuple[str, ...], list[float]] = {
+        (model, str(gpus)): of_model for (model, gpus), of_model in sorted(errors.items())
+    }
     PAGE.write_text(replaced(PAGE, {SECTION: error_table(("model", "GPUs", "requests"), groups)}), encoding="utf-8")
 
 

@@ -2,7 +2,8 @@
 
 A stage runs a backward pass as soon as it can, so that it keeps the activations of no more passes than there are stages
 (1F1B, Narayanan et al., arXiv:2104.04473, section 2.2). A stage sends what its last block computes to the next one, and
-the gradient of what it was sent back.
+the gradient of what it was sent back. In inference each stage works on a batch of its own, as many at once as there are
+stages.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from dataclasses import dataclass, replace
 from gpusim.errors import InputError
 from gpusim.hardware.gpu import Gpu
 from gpusim.models.graph import Graph, Node
+from gpusim.models.layers.views import KvCache
+from gpusim.models.passes.serving import served
 from gpusim.models.passes.step import tasks_of
 from gpusim.models.policy import Policy
 from gpusim.models.shape import Shape
@@ -26,6 +29,8 @@ class PipelineStage:
     tasks: tuple[Task, ...]
     sent_bytes: float
     """Bytes to the next stage in each forward pass, and back in each backward pass; 0 in the last stage."""
+    kept_bytes: float = 0.0
+    """Keys and values that a pass leaves for later ones [B]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,7 @@ def stages(graph: Graph, policy: Policy, gpu: Gpu, ranks: int) -> tuple[Pipeline
         InputError: the model repeats fewer blocks.
         PolicyError: the framework refuses the precision on the GPU.
     """
-    parts = list(_parts(graph, ranks))
+    parts = list(_parts(served(graph) if policy.fusion == "serving" else graph, ranks))
     owner = {node.name: number for number, part in enumerate(parts) for node in part}
     whole = tasks_of(graph, policy, gpu)
     found = []
@@ -54,7 +59,7 @@ def stages(graph: Graph, policy: Policy, gpu: Gpu, ranks: int) -> tuple[Pipeline
         alone = tasks_of(_graph_of(graph, part), policy, gpu) if policy.mode == "train" else ()
         updates = [task for task in alone if task.phase == "update"]
         sent = _sent_bytes(part, parts[number + 1 :], whole)
-        found.append(PipelineStage((*passes, *updates), sent))
+        found.append(PipelineStage((*passes, *updates), sent, _kept_bytes(part, passes)))
     return tuple(found)
 
 
@@ -148,3 +153,10 @@ def _sent_bytes(part: Sequence[Node], following: Sequence[Sequence[Node]], tasks
         for tensor in task.writes
     }
     return sum(size for name, size in written.items() if name in taken)
+
+
+def _kept_bytes(part: Sequence[Node], tasks: Sequence[Task]) -> float:
+    """Bytes of a stage's keys and values."""
+    caches = {node.name for node in part if isinstance(node.layer, KvCache)}
+    tensors = {tensor.name: tensor for task in tasks for tensor in (*task.reads, *task.writes)}
+    return sum(one.size_bytes for name, one in tensors.items() if one.stays or name in caches)

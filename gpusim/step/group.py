@@ -24,8 +24,9 @@ from gpusim.step.options import StepOptions
 
 Parallel = Literal["data", "tensor", "pipeline", "expert"]
 """``data``: each GPU has items of its own; ``tensor``: all work on the same items, each with a part of the matrices;
-``pipeline``: each has some of the layers, and passes follow one another through them; ``expert``: each has items of its
-own and some of the experts, and tokens are sent to those of others."""
+``pipeline``: each has some of the layers, and passes follow one another through them, in inference as many batches at
+once as there are GPUs; ``expert``: each has items of its own and some of the experts, and tokens are sent to those of
+others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,10 @@ class GpuGroup:
         if self.node.gpus_each(self.gpus) < self.gpus and self.parallel != "data":
             raise InputError(f"{self.parallel}: within one node; {self.node.name} has {self.node.gpus} GPUs")
 
-    @property
-    def replicas(self) -> int:
-        """Passes with items of their own that run at once."""
-        return self.gpus if self.parallel in ("data", "expert") else 1
+    def replicas(self, mode: Mode) -> int:
+        """Passes with items of their own that run at once; of a pipeline in inference, one in each stage."""
+        apart = self.parallel in ("data", "expert") or (self.parallel == "pipeline" and mode == "inference")
+        return self.gpus if apart else 1
 
     def peers(self, mode: Mode, uneven: float = 0.0) -> Peers:
         """What a step has to know of the group. Replicas that only infer do not wait for each other.
@@ -61,7 +62,7 @@ class GpuGroup:
         return Peers(
             lambda collective: time_collective(collective, self.node, self.gpu, self.nccl),
             self.node.slowest(self.gpus) if waits else 1.0,
-            fullest_pass(uneven, self.replicas) if waits else 1.0,
+            fullest_pass(uneven, self.replicas(mode)) if waits else 1.0,
         )
 
     def part(self, graph: Graph | Program) -> Graph | Program:

@@ -23,7 +23,7 @@ from gpusim.sim.simulate import simulate
 from gpusim.step.group import GpuGroup
 from gpusim.step.interval import step_interval
 from gpusim.step.options import StepOptions
-from gpusim.step.pipeline import pipeline_memory_bytes, predict_pipeline
+from gpusim.step.pipeline import pipeline_memory_bytes, predict_pipeline, predict_pipelined_inference
 from gpusim.step.predict import predict_step
 from gpusim.step.results import Step
 from gpusim.system import System
@@ -231,8 +231,9 @@ def predict_model(
     saves_bytes, as_graph_us = 0.0, None
     if group and group.parallel == "pipeline":
         found = _stages(system, graph, policy, group)
-        step = predict_pipeline(system, found, options, simulate, group.peers(policy.mode))
-        peak_bytes = pipeline_memory_bytes(found, options.accumulation)
+        predict_stages = predict_pipeline if policy.mode == "train" else predict_pipelined_inference
+        step = predict_stages(system, found, options, simulate, group.peers(policy.mode))
+        peak_bytes = pipeline_memory_bytes(found, _passes(policy, options, group))
     else:
         tasks = _tasks(system, graph, policy, options, group)
         kept = [task for task in tasks if task.phase not in without]
@@ -244,7 +245,7 @@ def predict_model(
             saves_bytes = _moved_bytes(system, graph, replace(policy, fusion="none"), options, without)
             saves_bytes -= _moved_bytes(system, graph, policy, options, without)
     memory = Footprint(system.gpu, peak_bytes)
-    gpus, replicas = (group.gpus, group.replicas) if group else (1, 1)
+    gpus, replicas = (group.gpus, group.replicas(policy.mode)) if group else (1, 1)
     return ModelResult(
         graph,
         policy,
@@ -284,7 +285,7 @@ def model_footprint(
     """
     if group and group.parallel == "pipeline":
         found = _stages(system, graph, policy, group)
-        return Footprint(system.gpu, pipeline_memory_bytes(found, options.accumulation))
+        return Footprint(system.gpu, pipeline_memory_bytes(found, _passes(policy, options, group)))
     return Footprint(system.gpu, needed_bytes(graph, policy, system.gpu, _tasks(system, graph, policy, options, group)))
 
 
@@ -305,8 +306,11 @@ def _moved_bytes(
 
 def _stages(system: System, graph: Graph | Program, policy: Policy, group: GpuGroup) -> Sequence[PipelineStage]:
     """The stages of a pipeline."""
-    if policy.mode != "train":
-        raise PolicyError("pipeline: is for training; run inference on one GPU or tensor parallel")
     if isinstance(graph, Program):
         raise PolicyError(f"pipeline: {graph.name} is a captured model, which runs data parallel alone")
     return stages(graph, policy, system.gpu, group.gpus)
+
+
+def _passes(policy: Policy, options: StepOptions, group: GpuGroup) -> int:
+    """Passes of a pipeline in a step."""
+    return options.accumulation if policy.mode == "train" else group.gpus

@@ -42,11 +42,43 @@ def predict_pipeline(
     )
 
 
+def predict_pipelined_inference(
+    system: System,
+    stages: Sequence[PipelineStage],
+    options: StepOptions,
+    simulate: Simulate,
+    peers: Peers,
+) -> Step:
+    """As many batches as stages, each of them once through all: what the GPU of the slowest stage does in that time.
+
+    A batch takes the sum of its passes and messages, or what the slowest stage takes for all batches. What the host
+    does before a step delays the first stage alone.
+    """
+    each = replace(options, accumulation=len(stages))
+    later = replace(each, host_us=0.0)
+    steps = [
+        predict_step(system, stage.tasks, later if number else each, simulate, peers)
+        for number, stage in enumerate(stages)
+    ]
+    sends_us = [_send_us(stage, peers) for stage in stages]
+    passes_us, slowest = sum(step.run.pass_us for step in steps), max(steps, key=lambda step: step.step_us)
+    step_us = max(passes_us + sum(sends_us), slowest.step_us)
+    return replace(
+        slowest,
+        run=replace(slowest.run, step_us=step_us),
+        messages_us=len(stages) * sum(sends_us),
+        awaited_us=step_us - max(passes_us, slowest.step_us),
+    )
+
+
 def pipeline_memory_bytes(stages: Sequence[PipelineStage], passes: int) -> float:
-    """Most memory that a stage needs: the activations of as many passes as it has begun [B]."""
+    """Most memory that a stage needs [B].
+
+    Beside one pass: the activations of as many as it has begun, and what all of them leave.
+    """
     kept = (min(len(stages) - number, passes) for number in range(len(stages)))
     return max(
-        memory_bytes(stage.tasks) + (begun - 1) * _activation_bytes(stage)
+        memory_bytes(stage.tasks) + (begun - 1) * _activation_bytes(stage) + (passes - 1) * stage.kept_bytes
         for stage, begun in zip(stages, kept, strict=True)
     )
 
@@ -55,8 +87,12 @@ def _passes(step: Step, stage: PipelineStage, peers: Peers) -> Passes:
     by_phase = step.times_by(lambda one: one.task.phase)
     forward, backward = by_phase.get("forward", 0.0), by_phase.get("backward", 0.0)
     forward_us = step.run.pass_us * forward / (forward + backward)
-    send_us = peers.time_collective(Collective("send_recv", stage.sent_bytes, 2)).time_us if stage.sent_bytes else 0.0
-    return Passes(forward_us, step.run.pass_us - forward_us, send_us)
+    return Passes(forward_us, step.run.pass_us - forward_us, _send_us(stage, peers))
+
+
+def _send_us(stage: PipelineStage, peers: Peers) -> float:
+    """Time of a message to the next stage [us]."""
+    return peers.time_collective(Collective("send_recv", stage.sent_bytes, 2)).time_us if stage.sent_bytes else 0.0
 
 
 def _activation_bytes(stage: PipelineStage) -> float:

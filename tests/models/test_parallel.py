@@ -7,10 +7,11 @@ import pytest
 
 from gpusim.cli import run_cli
 from gpusim.errors import InputError
+from gpusim.models.decoding import token_graph
 from gpusim.models.graph import Graph
 from gpusim.models.loading import load_model
 from gpusim.models.passes.step import tasks_of
-from gpusim.models.policy import Policy, PolicyError
+from gpusim.models.policy import Fusion, Policy, PolicyError
 from gpusim.models.task import Task, Tensor
 from gpusim.parallel.data import BUCKET_BYTES, FIRST_BUCKET_BYTES, buckets, data_parallel, fullest_pass
 from gpusim.parallel.pipeline import Passes, makespan_us, stages
@@ -19,16 +20,19 @@ from gpusim.sim.simulate import simulate
 from gpusim.specs import load_spec
 from gpusim.specs.nodes import load_node
 from gpusim.step.cuda_streams import TaskSpan
+from gpusim.step.decoding import predict_generation
 from gpusim.step.group import GpuGroup
 from gpusim.step.kernels import Kernels
 from gpusim.step.model import predict_model
 from gpusim.step.options import StepOptions
+from gpusim.step.pipeline import pipeline_memory_bytes
 from gpusim.step.results import exposed_us
 from gpusim.step.schedule import run
 from gpusim.workloads.collective import Collective
 from gpusim.workloads.memory_bound import Access, Pointwise
 
 V100 = load_spec("v100-sxm2-16gb").system
+H100 = load_spec("h100-sxm").system
 TRAIN = Policy(precision="amp-fp16")
 TRANSFORMERS = ["bert_large", "gpt2_large", "llama2_7b", "opt_1.3b"]
 
@@ -308,11 +312,47 @@ def test_a_pipeline_of_four_is_between_one_and_four_times_as_fast_as_one() -> No
     assert together.memory_gib < alone.memory_gib
 
 
-def test_a_pipeline_needs_a_block_for_each_stage_and_a_backward_pass() -> None:
+def test_a_pipeline_needs_a_block_for_each_stage() -> None:
     with pytest.raises(InputError, match="bert_base: repeats 12 blocks, 16 stages asked for"):
         stages(graph_of("bert_base"), TRAIN, V100.gpu, 16)
-    with pytest.raises(PolicyError, match="pipeline: is for training"):
-        predict_model(V100, graph_of("bert_base"), Policy("inference"), group=group_of("DGX-1V", 4, "pipeline"))
+
+
+@pytest.mark.parametrize("fusion", ["none", "serving"])
+def test_stages_of_inference_launch_what_one_gpu_does(fusion: Fusion) -> None:
+    policy = Policy("inference", "fp16", fusion=fusion)
+    graph = load_model("llama2_7b").graph({"batch": 1, "seq_len": 64, "layers": 4})
+    found = stages(graph, policy, H100.gpu, 4)
+    assert [task for stage in found for task in stage.tasks] == list(tasks_of(graph, policy, H100.gpu))
+    *sending, last = (stage.sent_bytes for stage in found)
+    assert all(one >= 64 * 4096 * 2 for one in sending)
+    assert last == 0
+
+
+def test_a_pipeline_of_inference_has_a_batch_in_each_stage() -> None:
+    model, sizes = load_model("llama2_7b"), {"batch": 4, "seq_len": 256, "layers": 8, "vocabulary": 1024}
+    policy, options = Policy("inference", "fp16", fusion="serving"), StepOptions(graphs=True)
+    alone = predict_generation(H100, model, sizes, 16, policy, options)
+    together = predict_generation(H100, model, sizes, 16, policy, options, group=group_of("DGX-H100", 4, "pipeline"))
+    assert together.sequences == 4 * alone.sequences
+    # A batch passes all layers one after the other, with messages between.
+    for one, other in ((alone.prompt, together.prompt), (alone.tokens[1], together.tokens[1])):
+        assert 1.0 < other.step_ms / one.step_ms < 1.3
+        assert 0 <= other.step.exposed_us < other.step.communication_us
+        assert other.step.flops == pytest.approx(one.step.flops, rel=0.05)
+    assert 1 / 4 < together.memory_gib / alone.memory_gib < 1 / 2
+    assert together.largest_batch is not None
+    assert 4 * together.largest_batch > (alone.largest_batch or 0)  # in all stages
+
+
+def test_keys_and_values_of_all_batches_take_memory_in_each_stage() -> None:
+    policy = Policy("inference", "fp16", fusion="serving")
+    graph = token_graph(load_model("llama2_7b"), {"batch": 8, "seq_len": 1024, "layers": 4}, 1024)
+    assert isinstance(graph, Graph)
+    found = stages(graph, policy, H100.gpu, 4)
+    of_layer = 2 * 8 * 1025 * 4096 * 2
+    assert [stage.kept_bytes for stage in found] == [of_layer] * 4
+    few, many = (pipeline_memory_bytes(found, passes) for passes in (1, 4))
+    assert many - few == 3 * of_layer
 
 
 def test_replicas_that_only_infer_do_not_wait_for_each_other() -> None:
