@@ -153,6 +153,7 @@ class Lane:
             answer = await asyncio.shield(answering)
         except asyncio.CancelledError:
             worker.stop()
+            answering.add_done_callback(_passed_over)
             self._settle(self._stopped(worker, answering))
             raise
         except WorkerLostError:
@@ -194,6 +195,12 @@ class Lane:
         task: asyncio.Task[None] = asyncio.ensure_future(coroutine)
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
+
+
+def _passed_over(answering: asyncio.Future[Any]) -> None:
+    """Retrieve an error that nobody waits for, which asyncio would print else where :meth:`Lane.stop` comes first."""
+    if not answering.cancelled():
+        _ = answering.exception()
 
 
 async def _readable(connection: Connection) -> None:
