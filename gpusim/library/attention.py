@@ -28,6 +28,27 @@ Ratio = Annotated[float, Field(ge=0.1, le=10)]
 Warps = Annotated[tuple[Count, Count], Field(strict=False)]
 
 
+class GradientTile(Entry):
+    """What the backward pass of a specialised kernel does with its tile."""
+
+    stages: Count = Field(default=2, description="tiles of gradients of the result that it holds, beside the queries")
+    statistics: Instructions = Field(
+        description="of a thread and tile, which bring it statistics of its rows: loads from shared memory, shuffles"
+    )
+    values_in_registers: bool = Field(default=False, description="stay there for the product with gradients")
+    queries_turned: bool = Field(
+        default=False, description="rows of the product of their gradients are elements of a head; queries otherwise"
+    )
+    adds_in_bulk: bool = Field(
+        default=True,
+        description="a warp of its own adds gradients of queries up, from shared memory; otherwise all do, from "
+        "registers",
+    )
+    masks_every_tile: bool = Field(
+        default=True, description="work of the causal mask is done on all tiles; on those that it crosses otherwise"
+    )
+
+
 class AttentionTile(Entry):
     """A kernel of a family: its tile, and the heads that it serves."""
 
@@ -42,7 +63,8 @@ class AttentionTile(Entry):
     pages: bool | None = Field(default=None, description="only with keys in pages, or without; both if absent")
     weights_in_registers: bool = Field(
         default=True,
-        description="weights of the values stay there; a specialised kernel may pass them by shared memory",
+        description="weights of the values stay there, backward with their gradients; a specialised kernel may pass "
+        "them by shared memory",
     )
     sm_ctas: Count = Field(default=1, description="that an SM has to hold at once; passed over where it does not")
     values_first: bool = Field(
@@ -54,6 +76,7 @@ class AttentionTile(Entry):
         default=None, description="queries of all heads that share keys, from which on another kernel is launched"
     )
     max_keys: Count | None = Field(default=None, description="keys of a head above which another kernel is launched")
+    gradients: GradientTile | None = Field(default=None, description="of a specialised kernel's backward pass")
 
 
 class Combination(Entry):
@@ -207,6 +230,11 @@ class AttentionKernel:
     def implementation(self) -> Implementation:
         """What a workload names it by."""
         return self.family.implementation or IMPLEMENTATIONS[self.family.kind]
+
+    @property
+    def turned_scores(self) -> bool:
+        """Whether rows of its scores are keys: specialised kernels whose warps all have all queries of a tile."""
+        return self.family.kind == "specialised" and self.tile.warps[0] == 1
 
     def multiplied(self, operator: Attention) -> Dtype:
         """The type of the products."""

@@ -119,8 +119,6 @@ class Policy:
             raise PolicyError(f"kv-dtype: a cache in {self.cache_type} is of serving engines; give --fusion serving")
         if not _is_version(self.version):
             raise PolicyError(f"version: expected one of PyTorch, such as 2.1, got '{excerpt(self.version)}'")
-        if self.attention == "flash3" and self.mode == "train":
-            raise PolicyError("attention: gradients of flash3 are not modelled; PyTorch trains with flash2, give that")
         if self.fuses_attention and Version(self.version) < FIRST:
             raise PolicyError(f"attention: PyTorch fuses it since {FIRST}, got version {self.version}")
         if self.framework != "pytorch":

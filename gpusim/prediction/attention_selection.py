@@ -28,7 +28,8 @@ STAND_INS: dict[str, tuple[Implementation, ...]] = {
 """Implementations whose kernels stand for those of one without, the nearest first.
 
 cuDNN's attention on an H100 reaches 631.3 TFLOP/s where FlashAttention-3 reaches 631.8 and FlashAttention-2 329.5
-(batch 1, 24 heads of 128, 4,608 tokens; pytorch/pytorch issue 142132).
+(batch 1, 24 heads of 128, 4,608 tokens; pytorch/pytorch issue 142132). Its backward pass reaches 305 to 518 where
+FlashAttention-3 reaches 316 to 561 and FlashAttention-2 214 to 322 (heads of 128; arXiv:2407.08608, figure 6).
 """
 
 
@@ -92,8 +93,9 @@ def _able(system: System, operator: Attention, name: str | None) -> list[Attenti
         operator = replace(operator, implementation=other)
     computing = [one for one in known if one.computes(operator)]
     if not computing:
+        named_so = [one for one in known if operator.implementation in ("", one.implementation)]
         types = dict.fromkeys(
-            dtype.value for one in known if one.family.op == operator.op for dtype in one.family.dtypes
+            dtype.value for one in named_so if one.family.op == operator.op for dtype in one.family.dtypes
         )
         has = f"they take {', '.join(types)}" if types else "they have none"
         kept = dict.fromkeys(dtype.value for one in known for dtype in one.family.key_dtypes)
@@ -101,6 +103,7 @@ def _able(system: System, operator: Attention, name: str | None) -> list[Attenti
             has = f"keys may be in {', '.join(kept)}" if kept else "they have none for keys of another type"
         extra = [
             *(["with a mask"] if operator.mask else []),
+            *(["with dropout"] if operator.dropout else []),
             *(["in pages"] if operator.page_tokens is not None else []),
             *(["in windows"] if operator.window is not None else []),
             *([f"with keys in {operator.kv_dtype.value}"] if operator.kv_dtype else []),
@@ -171,8 +174,10 @@ def _around_backward(
 ) -> tuple[tuple[VectorOperator, ...], tuple[VectorOperator, ...]]:
     """The sum over each row of the result times its gradient, and the gradients of queries.
 
-    FlashAttention-2 adds those up in FP32, from zeros, and converts them in the end; FlashAttention-1 where tiles of
-    keys have CTAs of their own, and else sums rows in the kernel itself.
+    FlashAttention-2 and 3 add those up in FP32, from zeros, and convert them in the end; FlashAttention-1 where tiles
+    of keys have CTAs of their own, and else sums rows in the kernel itself. FlashAttention-3 adds up gradients of keys
+    and values that heads share, too (hopper/flash_api.cpp, ``dk_accum``); its zeros for queries, which the kernel of
+    row sums writes, are counted as a kernel.
     """
     kind = kernel.family.kind
     if kind == "looped" and not tiles_in_parallel(operator, kernel, resident_ctas(gpu, kernel)):
@@ -180,7 +185,18 @@ def _around_backward(
     rows, row = operator.batch * operator.heads * operator.queries, operator.head_dim
     held, sums = Access(rows * row, operator.dtype), Access(rows * row, Dtype.FP32)
     prepared = RowReduction("sum", rows, row, (held, held), (Access(rows, Dtype.FP32),), ("mul",))
-    if kind not in ("flash", "looped"):
+    if kind == "staged":
         return (prepared,), ()
-    cleared = Pointwise(("copy",), rows * row, (), (sums,))
-    return (prepared, cleared), (Pointwise(("copy",), rows * row, (sums,), (held,)),)
+    cleared, converted = _of_sums(sums, held)
+    if kind != "specialised" or operator.sharing_heads == 1:
+        return (prepared, cleared), (converted,)
+    elements = operator.batch * operator.held_heads * operator.keys * row
+    of_keys = Access(elements, operator.dtype), Access(elements, Dtype.FP32)
+    cleared_keys, converted_keys = _of_sums(of_keys[1], of_keys[0])
+    return (prepared, cleared, cleared_keys, cleared_keys), (converted, converted_keys, converted_keys)
+
+
+def _of_sums(sums: Access, held: Access) -> tuple[Pointwise, Pointwise]:
+    """Sums in FP32 set to zero, and converted to what is held."""
+    cleared = Pointwise(("copy",), sums.elements, (), (sums,))
+    return cleared, Pointwise(("copy",), sums.elements, (sums,), (held,))

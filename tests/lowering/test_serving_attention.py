@@ -189,7 +189,9 @@ def test_packed_heads_read_their_keys_once() -> None:
     ("board", "changed", "stands"),
     [
         (H100, {}, "flash3"),
-        (H100, {"op": "attention_bwd"}, "flash2"),
+        (H100, {"op": "attention_bwd"}, "flash3"),
+        (H100, {"dropout": True}, "flash2"),
+        (H100, {"op": "attention_bwd", "dropout": True}, "flash2"),
         (H100, {"mask": True}, "memory_efficient"),
         (A100, {}, "flash2"),
     ],

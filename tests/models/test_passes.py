@@ -391,11 +391,6 @@ def test_a_framework_without_fused_attention_refuses_it() -> None:
         Policy(attention="fused", version="1.13")
 
 
-def test_gradients_of_flash_attention_3_are_refused_with_a_remedy() -> None:
-    with pytest.raises(PolicyError, match=r"^attention: gradients of flash3 are not modelled; .* flash2, give that$"):
-        Policy(attention="flash3")
-
-
 @pytest.mark.parametrize("name", TRAINED)
 def test_fusion_leaves_every_tensor_that_is_read_later(name: str) -> None:
     graph = graph_of(name, batch=1)

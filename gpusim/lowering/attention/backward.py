@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from gpusim.lowering.attention.parts import WIDE_ACCESS_BYTES, Parts
+from gpusim.lowering.attention.parts import ACCUMULATOR_BYTES, WIDE_ACCESS_BYTES, Parts
 from gpusim.program import Barrier, Drain, Load, Program, Read, Repeat, Store, WaitLoad
 
-ACCUMULATOR_BYTES = 4
-"""Gradients of queries are added up in FP32 by the CTAs of a head."""
 ADDED_BYTES = 128
 """A warp's reduction instruction (RED.ADD.F32)."""
 

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.library.attention import AttentionKernel
+from gpusim.library.main_loops import WARPGROUP_WARPS
 from gpusim.library.vector import Work
 from gpusim.lowering.attention.walk import Walk
 from gpusim.lowering.vector.arithmetic import SHUFFLED_BYTES, alu
 from gpusim.program import (
     Barrier,
     Compute,
+    Drain,
     Load,
     LoadShared,
     Mma,
@@ -23,12 +25,17 @@ from gpusim.program import (
     Store,
     StoreShared,
     WaitLoad,
+    WarpgroupMma,
 )
 from gpusim.units import ceil_div
 from gpusim.workloads.attention import STATISTIC_BYTES, Attention
 
 WIDE_ACCESS_BYTES = 512
 """A warp-wide 128-bit access moves 32 x 16 bytes."""
+ACCUMULATOR_BYTES = 4
+"""Gradients are added up in FP32 by the CTAs of a head, or of heads that share keys [B]."""
+BULK_INSTRUCTIONS = 4.0
+"""Issue slots of the thread that has a tile brought, or added to what memory holds (assumed)."""
 PARTIAL_BYTES = 4
 """An element of a part of the result, which a second kernel adds up [B]."""
 
@@ -100,6 +107,37 @@ class Parts:
         )
         return Repeat((group,), groups)
 
+    def warpgroup_product(
+        self,
+        columns: int,
+        depth: int,
+        *,
+        serial: bool = False,
+        in_turn: bool = False,
+        in_registers: bool = False,
+        row_tiles: int = 1,
+    ) -> Program:
+        """A warpgroup's rows, 64 to a tile, by so many columns, added up over a depth; queued at once.
+
+        Args:
+            serial: each instruction waits for the one before.
+            in_turn: each is queued when the one before the last is done, so that other warpgroups take turns with it.
+            in_registers: rows come from registers, where the weights of the values are.
+            row_tiles: tiles of rows, each of which reads the columns.
+        """
+        m, n, k = self.gpu.instructions[self.kernel.family.instruction].shape
+        issued = self.walk.share * row_tiles * math.ceil(columns / n) * math.ceil(depth / k)
+        width = columns / math.ceil(columns / n)
+        rows = 0 if in_registers else WARPGROUP_WARPS * m
+        steps = math.ceil(depth / k) if serial or in_turn else 1
+        queued = WarpgroupMma(
+            self.kernel.family.instruction,
+            issued * width / n / steps,
+            issued * (rows + width) * k * self.element_bytes / WARPGROUP_WARPS / steps,
+            issued * (1.0 + self.kernel.family.beside_multiply) / steps,
+        )
+        return (Repeat((queued, Drain()) if serial else (queued,), steps),) if steps > 1 else (queued,)
+
     def _fragment_bytes(self, rows: float, columns: float) -> float:
         """Shared-memory port time of operands for each step of the depth [B].
 
@@ -132,7 +170,8 @@ class Parts:
         queries, keys = self.warp_scores
         of_thread = self.walk.share * queries * keys / self.gpu.sm.warp_size
         # Threads go along the rows that they hold, several at a time.
-        return alu(self.gpu, work, part * of_thread, part * self.walk.share * keys / family.lanes_per_row)
+        along = queries if self.kernel.turned_scores else keys
+        return alu(self.gpu, work, part * of_thread, part * self.walk.share * along / family.lanes_per_row)
 
     @property
     def shuffles(self) -> LoadShared:

@@ -10,12 +10,13 @@ from gpusim.hardware.occupancy import DoesNotFitError, occupancy
 from gpusim.launch import Axis, Grid, Launch, Resources, Tensor, l2_read_bytes
 from gpusim.library.attention import AttentionKernel
 from gpusim.lowering.attention.append import AppendPlan, append_plan
-from gpusim.lowering.attention.backward import ACCUMULATOR_BYTES, backward_program
+from gpusim.lowering.attention.backward import backward_program
 from gpusim.lowering.attention.combine import CombinationPlan, combination_plan
 from gpusim.lowering.attention.forward import forward_program
 from gpusim.lowering.attention.looped import looped_program, looped_walk, one_tile
-from gpusim.lowering.attention.parts import Parts
+from gpusim.lowering.attention.parts import ACCUMULATOR_BYTES, Parts
 from gpusim.lowering.attention.specialised import PRODUCER_WARPS, specialised_roles
+from gpusim.lowering.attention.specialised_backward import adds_results, specialised_backward_roles
 from gpusim.lowering.attention.splits import KeySplit, key_split_of
 from gpusim.lowering.attention.walk import walk_of
 from gpusim.lowering.locality import Traffic, survival_fraction
@@ -122,12 +123,11 @@ def _resources(gpu: Gpu, kernel: AttentionKernel) -> Resources:
 
 
 def _lowered(gpu: Gpu, operator: Attention, kernel: AttentionKernel, split: KeySplit, *, warm: bool) -> Lowered:
-    specialised = kernel.family.kind == "specialised"
     resources, held = _resources(gpu, kernel), resident_ctas(gpu, kernel)
     looped = kernel.family.kind == "looped"
     walk = looped_walk(operator, kernel, held) if looped else walk_of(operator, kernel, held, split)
     parts = Parts(gpu, operator, kernel, walk)
-    roles = specialised_roles(parts) if specialised else (Role(kernel.warps, _program(parts)),)
+    roles = _roles(parts)
     resident = survival_fraction(operator.size_bytes, effective_l2_bytes(gpu)) if warm else 0.0
     written = sum(_written_bytes(parts).values())
 
@@ -139,7 +139,7 @@ def _lowered(gpu: Gpu, operator: Attention, kernel: AttentionKernel, split: KeyS
             resources,
             tensors,
             write_back_cost,
-            persistent=specialised,
+            persistent=kernel.family.kind == "specialised" and not operator.backward,
             cold=not warm,
         )
 
@@ -148,6 +148,13 @@ def _lowered(gpu: Gpu, operator: Attention, kernel: AttentionKernel, split: KeyS
     missed = sum(requested.get(tensor.name, 0.0) * tensor.miss_fraction for tensor in tensors)
     moved = Traffic(sum(requested.values()), missed, written * (1.0 - resident))
     return Lowered(launch(tensors, moved.write_back_cost), moved)
+
+
+def _roles(parts: Parts) -> tuple[Role, ...]:
+    """The warps of a CTA by what they execute."""
+    if parts.kernel.family.kind != "specialised":
+        return (Role(parts.kernel.warps, _program(parts)),)
+    return specialised_backward_roles(parts) if parts.operator.backward else specialised_roles(parts)
 
 
 def _program(parts: Parts) -> Program:
@@ -220,6 +227,11 @@ def _written_bytes(parts: Parts) -> dict[str, float]:
     in_fp32 = ACCUMULATOR_BYTES * operator.queries_elements
     if walk.grid.splits > 1:
         return {"result": walk.grid.splits * (in_fp32 + operator.statistics_bytes)}
+    if operator.backward and parts.kernel.family.kind == "specialised":
+        # Kernels that follow write what has been added up in FP32.
+        in_sums = 2 * operator.keys_bytes * ACCUMULATOR_BYTES / parts.element_bytes
+        results = {"result_sums": in_sums} if adds_results(parts) else {"result": 2 * operator.keys_bytes}
+        return results | {"sums": in_fp32}
     written = {"result": operator.result_bytes - operator.appended_bytes}
     if operator.backward and not (looped and one_tile(walk)):
         written["sums"] = in_fp32

@@ -5,10 +5,7 @@ A warpgroup multiplies its queries by the next keys, and its weights by the valu
 
 from __future__ import annotations
 
-import math
-
-from gpusim.library.main_loops import WARPGROUP_WARPS
-from gpusim.lowering.attention.parts import WIDE_ACCESS_BYTES, Parts
+from gpusim.lowering.attention.parts import BULK_INSTRUCTIONS, WIDE_ACCESS_BYTES, Parts
 from gpusim.lowering.vector.arithmetic import alu
 from gpusim.program import (
     AcquireStage,
@@ -24,13 +21,10 @@ from gpusim.program import (
     StoreShared,
     WaitLoad,
     WaitStage,
-    WarpgroupMma,
 )
 
 ADDRESS_INSTRUCTIONS = 2.0
 """Issue slots of an asynchronous copy of 16 bytes a thread from a page, beside itself (assumed)."""
-BULK_INSTRUCTIONS = 4.0
-"""Issue slots of the thread that has a tile brought (assumed)."""
 PRODUCER_WARPS = 4
 """Warps of a producer that copies from pages; one of them has whole tiles brought."""
 
@@ -82,9 +76,9 @@ def _transposed(parts: Parts, size_bytes: float) -> Program:
 def _consumer(parts: Parts) -> Program:
     """Scores of a tile, while its warpgroup's values of the tile before are multiplied."""
     walk, tile = parts.walk, parts.kernel.tile
-    scores = _product(parts, tile.keys, tile.max_head_dim, serial=parts.kernel.family.serial)
-    result = _product(
-        parts, tile.max_head_dim, tile.keys, serial=tile.values_first, in_registers=tile.weights_in_registers
+    scores = parts.warpgroup_product(tile.keys, tile.max_head_dim, serial=parts.kernel.family.serial)
+    result = parts.warpgroup_product(
+        tile.max_head_dim, tile.keys, serial=tile.values_first, in_registers=tile.weights_in_registers
     )
     drained: Program = (Drain(), ReleaseStage(pending=0))
     passed = () if tile.weights_in_registers else _passed_weights(parts)
@@ -128,25 +122,3 @@ def _passed_weights(parts: Parts) -> Program:
     queries, keys = parts.warp_scores
     size_bytes = parts.walk.share * queries * keys * parts.element_bytes
     return (StoreShared(size_bytes, size_bytes / WIDE_ACCESS_BYTES),)
-
-
-def _product(parts: Parts, columns: int, depth: int, *, serial: bool, in_registers: bool = False) -> Program:
-    """A warpgroup's 64 rows by so many columns, added up over a depth.
-
-    Args:
-        serial: each instruction waits for the one before; queued at once otherwise.
-        in_registers: rows come from registers, where the weights of the values are.
-    """
-    m, n, k = parts.gpu.instructions[parts.kernel.family.instruction].shape
-    share = parts.walk.share
-    issued = share * math.ceil(columns / n) * math.ceil(depth / k)
-    width = columns / math.ceil(columns / n)
-    rows = 0 if in_registers else WARPGROUP_WARPS * m
-    steps = math.ceil(depth / k) if serial else 1
-    queued = WarpgroupMma(
-        parts.kernel.family.instruction,
-        issued * width / n / steps,
-        issued * (rows + width) * k * parts.element_bytes / WARPGROUP_WARPS / steps,
-        issued * (1.0 + parts.kernel.family.beside_multiply) / steps,
-    )
-    return (Repeat((queued, Drain()), steps),) if steps > 1 else (queued,)
