@@ -43,6 +43,15 @@ BETWEEN_SOURCES: dict[Family, float] = {"product": 0.13, "convolution": 0.13, "a
 """Standard deviation of the error that all operators of a source share, where no fit has seen the source. Products:
 five sources that were kept apart from all fits; vector operators: the tables of ``calibrate/``; the others [assumed,
 as products]. Of a source that a fit has seen it is 0.01 to 0.04, which the errors of its rows contain."""
+ESTIMATE_DISTANCE: dict[tuple[Family, Duration], float] = {
+    ("product", "short"): 0.0769,
+    ("product", "long"): 0.0476,
+    ("convolution", "short"): 0.0483,
+    ("convolution", "long"): 0.0311,
+}
+"""Distance of detail ``estimate`` from ``sampled``, where it simulates nothing: the root of the mean square of the
+logarithm of their ratio, as ``benchmarks/estimate_table.py`` prints it of the operators in the tables of ``calibrate/``
+(2,700, 3,316, 275 and 723 of them)."""
 BEYOND = 2.0
 """Factor by which errors widen beyond what was measured [assumed]."""
 UNKNOWN = math.log(1.5)
@@ -67,6 +76,16 @@ class PredictionInterval(NamedTuple):
     """A tenth of such runs take less than this multiple of the predicted time."""
     high: float
     """A tenth take more than this multiple."""
+
+    def widened(self, deviation: float) -> PredictionInterval:
+        """The interval of a prediction with a further error of its own.
+
+        Args:
+            deviation: standard deviation of the logarithm of that error.
+        """
+        further = SIGMAS_OF_80_PERCENT * deviation
+        low, high = (math.hypot(math.log(bound), further) for bound in (self.low, self.high))
+        return self._replace(low=math.exp(-low), high=math.exp(high))
 
 
 class Kind(NamedTuple):
@@ -224,15 +243,25 @@ def calibrated_on(confidence: Confidence | None, board: str) -> CalibratedOn:
 
 
 def interval_of(
-    confidence: Confidence | None, board: str, operator: Operator, kernel_time_us: float, source: str = ""
+    confidence: Confidence | None,
+    board: str,
+    operator: Operator,
+    kernel_time_us: float,
+    source: str = "",
+    *,
+    estimated: bool = False,
 ) -> PredictionInterval:
     """The interval of a prediction; operators of which nothing was measured, and specs without a fit, have a wide one.
 
     Args:
         source: that measures the runs, as measured tables name it.
+        estimated: whether the time is the closed form's, which is some way from the simulated one.
     """
     found = confidence.interval(board, operator, kernel_time_us, source) if confidence else None
-    return found or PredictionInterval("extrapolated", math.exp(-UNKNOWN), math.exp(UNKNOWN))
+    found = found or PredictionInterval("extrapolated", math.exp(-UNKNOWN), math.exp(UNKNOWN))
+    if not estimated:
+        return found
+    return found.widened(ESTIMATE_DISTANCE.get((family_of(operator), duration_of(kernel_time_us)), 0.0))
 
 
 def groups_of(board: str, operator: Operator, kernel_time_us: float) -> Iterator[Group]:

@@ -116,8 +116,10 @@ def service_of(jobs: int | None, cluster: str = "", *, no_cache: bool = False) -
 
 
 DetailOption = Annotated[
-    Literal["bound", "sampled", "full"],
-    typer.Option(help="Level of detail: closed-form bounds, a representative SM, or every CTA on every SM."),
+    Literal["bound", "estimate", "sampled", "full"],
+    typer.Option(
+        help="Level of detail: closed-form bounds or an estimate, a representative SM, or every CTA on every SM."
+    ),
 ]
 ArchOption = Annotated[
     str,

@@ -7,6 +7,7 @@ functions of :mod:`math`, element by element. A row is then the same to the bit 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from types import FunctionType, MethodType
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -55,6 +56,28 @@ class Columns(Generic[R]):
     def replaced(self, **columns: Any) -> Columns[R]:
         """These records with other values in some columns."""
         return Columns(self._record, **{**{name: self.__dict__[name] for name in self._names}, **columns})
+
+
+def columns_of(record: R) -> Columns[R]:
+    """A record as columns of one row; what is no number and no record stands as it is.
+
+    >>> from gpusim.launch import Grid
+    >>> columns_of(Grid(4, 3)).ctas.tolist()
+    [12]
+    """
+    columns: dict[str, Any] = {}
+    for one in fields(record):  # type: ignore[arg-type]
+        value = getattr(record, one.name)
+        columns[one.name] = _column(value)
+    return Columns(type(record), **columns)
+
+
+def _column(value: Any) -> Any:
+    if isinstance(value, bool | int | float):
+        return np.array([value])
+    if is_dataclass(value) and not isinstance(value, type):
+        return columns_of(value)
+    return tuple([_column(one) for one in value]) if type(value) is tuple else value
 
 
 def _item(column: Any, index: int) -> Any:

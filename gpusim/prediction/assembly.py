@@ -126,7 +126,14 @@ def _timing(
     kernel_time_us, clock_mhz = timed.kernel_time_us, timed.sustained.clock_mhz
     gap_us = system.host.graph_gap_us
     time_us = kernel_time_us + gap_us
-    interval = interval_of(system.confidence, system.gpu.name, operator, kernel_time_us, options.source)
+    interval = interval_of(
+        system.confidence,
+        system.gpu.name,
+        operator,
+        kernel_time_us,
+        options.source,
+        estimated=options.detail == "estimate",
+    )
     tflops, peak_tflops = operator.flops / kernel_time_us / 1e6, system.gpu.peak_tflops(instruction)
     return KernelTiming(
         time_us=time_us,

@@ -107,9 +107,9 @@ class Prepared:
         return result_of(system, options, candidates, chosen, timed, notes, divided, helping, consistent=not wrong)
 
     def _limits(self, timed: Timed, divided: Breakdown, *, clock_is_given: bool) -> Limits:
-        """What would help the run, by ``sampled`` simulations."""
+        """What would help the run, by ``sampled`` simulations, or by the estimates of ``estimate``."""
         system, timer = self.system, self.timer
-        if self.options.detail != "sampled":
+        if self.options.detail == "full":
             sampled = replace(self.options, detail="sampled")
             timer = PlanTimer(system, timer.planned, sampled, timer.simulate)
         run = Run(system, self.operator, self.options, timed, timer, system.host.graph_gap_us, clock_is_given)

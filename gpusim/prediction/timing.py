@@ -9,6 +9,7 @@ from typing import Protocol
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Launch
 from gpusim.lowering.totals import Totals
+from gpusim.prediction.estimated import closed_forms, estimated
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import Plan, bounds_of, launches_of, memsets_of
 from gpusim.prediction.power import Sustained, energy, flush, power_w, sustained_clock
@@ -32,7 +33,7 @@ class Timed:
     sustained: Sustained
     kernel_time_us: float
     outcomes: list[LaunchOutcome]
-    """What the simulation of each launch gives; none for detail ``bound``."""
+    """What the simulation, or the closed form, of each launch gives; none for detail ``bound``."""
     bounds_us: dict[str, float]
     """Lower bounds of the time, by resource, at the highest clock."""
 
@@ -55,7 +56,7 @@ class Simulate(Protocol):
 
 
 class PlanTimer:
-    """A plan at any clock: its launches are simulated once for each clock that is requested.
+    """A plan at any clock: its launches are simulated, or estimated, once for each clock that is requested.
 
     Args:
         simulate: simulates a launch; callers that cache outcomes give their own.
@@ -72,11 +73,24 @@ class PlanTimer:
         """Kernel time at a clock [us]."""
         gpu = self._system.gpu
         if self.options.detail == "bound":
-            return max(bounds_of(gpu, self.planned, clock_mhz, warm=self.options.l2 == "warm").values())
+            return self._bound_us(clock_mhz)
         if clock_mhz not in self._runs:
-            machine = Machine.of(gpu, clock_mhz)
-            self._runs[clock_mhz] = [self.simulate(machine, launch, self.options.detail) for launch in self.launches]
-        return kernel_time_us(self._system, self.planned, self._runs[clock_mhz], clock_mhz)
+            self._runs[clock_mhz] = self.outcomes_on(Machine.of(gpu, clock_mhz))
+        time_us = kernel_time_us(self._system, self.planned, self._runs[clock_mhz], clock_mhz)
+        return max(time_us, self._bound_us(clock_mhz)) if self.options.detail == "estimate" else time_us
+
+    def _bound_us(self, clock_mhz: float) -> float:
+        """The closed-form lower bound at a clock [us]."""
+        return max(bounds_of(self._system.gpu, self.planned, clock_mhz, warm=self.options.l2 == "warm").values())
+
+    def outcomes_on(self, machine: Machine) -> list[LaunchOutcome]:
+        """What each launch takes on a machine: simulated, or in closed form where ``estimate`` has one."""
+        if self.options.detail != "estimate":
+            return [self.simulate(machine, launch, self.options.detail) for launch in self.launches]
+        return [
+            estimated(machine, form) if form is not None else self.simulate(machine, launch, "sampled")
+            for form, launch in zip(closed_forms(self.planned), self.launches, strict=True)
+        ]
 
     def sustained(self) -> Sustained:
         """The clock that the load leaves it, run again and again: the highest one where that is a burst."""
