@@ -33,6 +33,8 @@ Predicted = TypeVar("Predicted")
 
 MOST_IN_CHUNK = 32
 """Cases sent to a worker together, at most: some tenths of a second, for smooth progress and quick interrupts."""
+MOST_ESTIMATED = 256
+"""Cases of detail ``estimate`` sent together, at most: what is evaluated in arrays costs each of many less."""
 CHUNKS = 64
 """A sweep has at least so many where it has as many cases, so that all workers end at about the same time."""
 CHUNKS_NEAR = 8
@@ -51,6 +53,8 @@ class SweepSize:
     """Cases that take milliseconds."""
     slow: int = 0
     """Cases that may take minutes."""
+    estimated: int = 0
+    """Quick cases of detail ``estimate``."""
     reference_s: float = 0.0
     """Time that the launches of all cases take the reference driver."""
 
@@ -64,6 +68,7 @@ class SweepSize:
         self.systems.setdefault(id(case.system), case.system)
         self.quick += case.workload.is_quick
         self.slow += not case.workload.is_quick
+        self.estimated += isinstance(case.workload, OperatorWorkload) and case.workload.options.detail == "estimate"
         self.reference_s += case.workload.reference_s
 
 
@@ -160,7 +165,8 @@ def sweep_numbered(
         tolerant: whether to go on after a defect.
         progress_of_case: of a simulation in this process, which a single case has.
     """
-    in_chunk = max(1, min(MOST_IN_CHUNK, size.quick // CHUNKS))
+    most = MOST_ESTIMATED if size.estimated == size.quick else MOST_IN_CHUNK
+    in_chunk = max(1, min(most, size.quick // CHUNKS))
     tasks = -(-size.quick // in_chunk) + size.slow
     if size.quick <= FEW and size.slow <= 1:
         tasks = min(1, size.count)

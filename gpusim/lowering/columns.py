@@ -53,9 +53,22 @@ class Columns(Generic[R]):
         fields = {name: _item(columns[name], index) for name in self._names if name not in others}
         return self._record(**fields, **others)
 
+    def rows(self, indices: Array) -> Columns[R]:
+        """The records of some rows."""
+        return Columns(self._record, **{name: _rows(self.__dict__[name], indices) for name in self._names})
+
     def replaced(self, **columns: Any) -> Columns[R]:
         """These records with other values in some columns."""
         return Columns(self._record, **{**{name: self.__dict__[name] for name in self._names}, **columns})
+
+
+def _rows(column: Any, indices: Array) -> Any:
+    kind = type(column)
+    if kind is np.ndarray:
+        return column[..., indices] if column.ndim else column
+    if kind is Columns:
+        return column.rows(indices)
+    return tuple([_rows(one, indices) for one in column]) if kind is tuple else column
 
 
 def columns_of(record: R) -> Columns[R]:

@@ -13,7 +13,6 @@ from typing import Protocol, TypeVar, overload
 import numpy as np
 
 from gpusim.cache_key import CacheKey
-from gpusim.launch import Grid
 from gpusim.library.catalogue import Kernel, SplitKMode
 from gpusim.lowering.attention.plan import AttentionPlan
 from gpusim.lowering.columns import Array
@@ -113,8 +112,9 @@ class GemmCandidate:
 
     @property
     def extents(self) -> tuple[int, int, int]:
-        grid: Grid = self.plans.main.grid.row(self.row)
-        return grid.extents
+        grid = self.plans.main.grid
+        x, y, splits, batch = (column.item(self.row) for column in (grid.x, grid.y, grid.splits, grid.batch))
+        return x, y, splits * batch
 
     @property
     def plan(self) -> GemmPlan:

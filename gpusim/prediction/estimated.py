@@ -1,41 +1,59 @@
 """Outcomes of launches in closed form: what ``estimate`` gives in place of a simulation.
 
-GEMMs, those within convolutions too, have the estimate that ranks kernels (:mod:`gpusim.prediction.estimate`). Other
-launches are simulated: frameworks choose their kernels by rule, so that no ranking estimates them.
+A launch takes the time by which kernels are ranked, at least that of its busiest resource, and has no stalls.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import Machine
-from gpusim.lowering.columns import columns_of
-from gpusim.lowering.convolution.plan import ConvolutionPlan
-from gpusim.lowering.gemm.plan import GemmPlan
+from gpusim.lowering.columns import Columns, columns_of
 from gpusim.lowering.gemm.schedule import Schedule
-from gpusim.lowering.quantised import QuantisedPlan
 from gpusim.prediction.estimate import busy_cycles, launch_cycles
-from gpusim.prediction.plans import Plan
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.units import whole_cycles
 
 
-def closed_forms(planned: Plan) -> tuple[Schedule | None, ...]:
-    """What the estimate of each launch of a plan reads, in order; None where a launch has no closed form."""
-    match planned:
-        case GemmPlan(schedules=schedules):
-            return schedules
-        case ConvolutionPlan(before=before, gemm=gemm, after=after):
-            return (*(None for _ in before), *gemm.schedules, *(None for _ in after))
-        case QuantisedPlan(gemm=gemm):
-            return (None, *gemm.schedules)
-    return tuple(None for _ in planned.totals)
-
-
 def estimated(machine: Machine, schedule: Schedule) -> LaunchOutcome:
-    """What a launch takes on a machine by the estimate that ranks kernels, without stalls.
+    """What a launch takes on a machine."""
+    return estimates(machine, columns_of(schedule))[0]
 
-    It takes at least as long as its busiest resource.
+
+def estimates(machine: Machine, schedules: Columns[Schedule]) -> list[LaunchOutcome]:
+    """What each of some launches takes.
+
+    Args:
+        machine: with columns in place of values that differ, as :func:`machines_at` has them.
     """
-    columns, moved = columns_of(schedule), schedule.traffic
-    busy = {name: float(cycles[0]) for name, cycles in busy_cycles(machine, columns).items()}
-    cycles = max(float(launch_cycles(machine, columns)[0]), *busy.values())
-    return LaunchOutcome(whole_cycles(cycles), {}, busy, moved.l2_read_bytes, moved.dram_read_bytes)
+    busy, moved = busy_cycles(machine, schedules), schedules.traffic
+    cycles = launch_cycles(machine, schedules)
+    for works in busy.values():
+        cycles = np.maximum(cycles, works)
+    columns = [cycles, moved.l2_read_bytes, moved.dram_read_bytes, *busy.values()]
+    rows = zip(*(_list(one, cycles.shape) for one in columns), strict=True)
+    return [
+        LaunchOutcome(whole_cycles(taken), {}, dict(zip(busy, works, strict=True)), l2_bytes, dram_bytes)
+        for taken, l2_bytes, dram_bytes, *works in rows
+    ]
+
+
+def machines_at(gpu: Gpu, clocks_mhz: Sequence[float]) -> Any:
+    """A GPU at several clocks: a :class:`gpusim.hardware.machine.Machine` with columns of what depends on them."""
+    distinct = sorted(set(clocks_mhz))
+    places = np.searchsorted(np.array(distinct), np.array(clocks_mhz))
+    machines = [Machine.of(gpu, clock_mhz) for clock_mhz in distinct]
+    values = {one.name: [getattr(machine, one.name) for machine in machines] for one in fields(Machine)}
+    alike = {name for name, of_clocks in values.items() if all(value == of_clocks[0] for value in of_clocks)}
+    columns = {name: of[0] if name in alike else np.array(of)[places] for name, of in values.items()}
+    return Columns(Machine, **columns)
+
+
+def _list(column: Any, shape: tuple[int, ...]) -> list[float]:
+    numbers: list[float] = np.broadcast_to(np.asarray(column, dtype=float), shape).tolist()
+    return numbers

@@ -88,7 +88,7 @@ class Prepared:
             limits: whether to find what would help, where the options ask for it.
         """
         system, options = self.system, self.options
-        chosen = self.ranked.candidates[0].plan
+        chosen = self.timer.planned
         timed = self.timer.timed(at or self.timer.sustained())
         wrong = contradictions(timed)
         if wrong and options.detail == "sampled" and _warp_iterations(system.gpu, timed.totals) <= MOST_ITERATIONS:
@@ -137,7 +137,8 @@ def prepare(
         raise UnsupportedError(f"{operator.flops:.3g} FLOP: a simulation counts up to 2^63; reduce a size")
     if ranked is None:
         ranked = rank(system, operator, options)
-    return Prepared(system, operator, options, ranked, PlanTimer(system, ranked.candidates[0].plan, options, simulate))
+    timer = ranked.timer or PlanTimer(system, ranked.candidates[0].plan, options, simulate)
+    return Prepared(system, operator, options, ranked, timer)
 
 
 def _without_jumps(machine: Machine, launch: Launch, detail: str) -> LaunchOutcome:
@@ -151,7 +152,9 @@ def _recorded(
     clock_mhz = timed.sustained.clock_mhz
     machine = Machine.of(system.gpu, clock_mhz)
     outcomes = [
-        simulate(machine, launch, options.detail, recorder=recorder, progress=progress) for launch in timed.launches
+        simulate(machine, launch, options.detail, recorder=recorder, progress=progress)
+        for launch in timed.launches
+        if isinstance(launch, Launch)  # which all are that are simulated
     ]
     return replace(timed, kernel_time_us=kernel_time_us(system, planned, outcomes, clock_mhz), outcomes=outcomes)
 
