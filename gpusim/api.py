@@ -228,7 +228,8 @@ def predict(
         operands: What the operands hold, ``random`` (default), ``positive`` or ``zeros``; it changes energy and clock.
         kernel: Name of the kernel to use; selected as a library would if None.
         unit: ``cuda`` or ``tensor`` cores only; either if None.
-        limits: Whether to find what would help, by further simulations; else the bottleneck is the busiest resource.
+        limits: Whether to find what would help, by further simulations; else the bottleneck is the busiest resource. By
+            default where the detail simulates.
         overrides, cuda, arch_path: As :func:`load_system` takes them.
 
     Returns:

@@ -33,8 +33,9 @@ Predicted = TypeVar("Predicted")
 
 MOST_IN_CHUNK = 32
 """Cases sent to a worker together, at most: some tenths of a second, for smooth progress and quick interrupts."""
-MOST_ESTIMATED = 256
+MOST_ESTIMATED = 512
 """Cases of detail ``estimate`` sent together, at most: what is evaluated in arrays costs each of many less."""
+CHUNKS_OF_ESTIMATES = 16
 CHUNKS = 64
 """A sweep has at least so many where it has as many cases, so that all workers end at about the same time."""
 CHUNKS_NEAR = 8
@@ -165,8 +166,8 @@ def sweep_numbered(
         tolerant: whether to go on after a defect.
         progress_of_case: of a simulation in this process, which a single case has.
     """
-    most = MOST_ESTIMATED if size.estimated == size.quick else MOST_IN_CHUNK
-    in_chunk = max(1, min(most, size.quick // CHUNKS))
+    most, least = (MOST_ESTIMATED, CHUNKS_OF_ESTIMATES) if size.estimated == size.quick else (MOST_IN_CHUNK, CHUNKS)
+    in_chunk = max(1, min(most, size.quick // least))
     tasks = -(-size.quick // in_chunk) + size.slow
     if size.quick <= FEW and size.slow <= 1:
         tasks = min(1, size.count)

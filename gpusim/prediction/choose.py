@@ -153,8 +153,7 @@ class Ranking(Sequence[GemmCandidate]):
     """The candidates of a workload, the one that a library would launch first."""
 
     def __init__(self, operator: GemmOperator, plans: GemmPlans, estimates: Estimates, rows: Array) -> None:
-        self._operator, self._plans, self._rows = operator, plans, rows.tolist()
-        self._estimates_us = list(zip(*(column[rows].tolist() for column in estimates), strict=True))
+        self._operator, self._plans, self._rows, self._estimates = operator, plans, rows, estimates
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -166,7 +165,9 @@ class Ranking(Sequence[GemmCandidate]):
     def __getitem__(self, place: int | slice) -> GemmCandidate | list[GemmCandidate]:
         if isinstance(place, slice):
             return [self[one] for one in range(*place.indices(len(self)))]
-        return GemmCandidate(self._operator, self._plans, self._rows[place], *self._estimates_us[place])
+        row: int = self._rows.item(place)
+        estimate_us, tuned_us = (column.item(row) for column in self._estimates)
+        return GemmCandidate(self._operator, self._plans, row, estimate_us, tuned_us)
 
 
 def candidates(

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from gpusim.cache_key import CacheKey
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import Machine
 from gpusim.lowering.columns import Columns, columns_of
@@ -48,10 +50,21 @@ def machines_at(gpu: Gpu, clocks_mhz: Sequence[float]) -> Any:
     distinct = sorted(set(clocks_mhz))
     places = np.searchsorted(np.array(distinct), np.array(clocks_mhz))
     machines = [Machine.of(gpu, clock_mhz) for clock_mhz in distinct]
-    values = {one.name: [getattr(machine, one.name) for machine in machines] for one in fields(Machine)}
-    alike = {name for name, of_clocks in values.items() if all(value == of_clocks[0] for value in of_clocks)}
-    columns = {name: of[0] if name in alike else np.array(of)[places] for name, of in values.items()}
+    columns = {name: getattr(machines[0], name) for name in _MACHINE}
+    for name in _of_clock(CacheKey(gpu)):
+        columns[name] = np.array([getattr(machine, name) for machine in machines])[places]
     return Columns(Machine, **columns)
+
+
+_MACHINE = tuple(one.name for one in fields(Machine))
+
+
+@lru_cache(maxsize=256)
+def _of_clock(key: CacheKey[Gpu]) -> tuple[str, ...]:
+    """What of a machine depends on its clock: names of fields that differ between the lowest and the highest one."""
+    clock = key.record.clock
+    slow, fast = (Machine.of(key.record, clock_mhz) for clock_mhz in (clock.min_mhz, clock.max_mhz))
+    return tuple(name for name in _MACHINE if getattr(slow, name) != getattr(fast, name))
 
 
 def _list(column: Any, shape: tuple[int, ...]) -> list[float]:

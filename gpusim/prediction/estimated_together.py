@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 
 import numpy as np
 
@@ -23,7 +23,12 @@ class PlannedTogether:
         self.timers = timers
         self._gpu = plans.table.gpu
         self._main = plans.main.rows(chosen)
-        self._reductions = [(rows_of, columns) for rows_of, columns in _of_rows(plans, chosen)]
+        second: dict[int, tuple[Columns[Schedule], list[int], list[int]]] = {}
+        for number, place, columns in plans.second_kernels(chosen):
+            _, numbers, places = second.setdefault(id(columns), (columns, [], []))
+            numbers.append(number)
+            places.append(place)
+        self._reductions = [(numbers, columns.rows(np.array(places))) for columns, numbers, places in second.values()]
 
     def learn(self, clocks_mhz: dict[int, float]) -> None:
         """Estimate the launches of some rows, by number, at a clock each."""
@@ -31,8 +36,8 @@ class PlannedTogether:
         found = self._estimated(self._main, numbers, list(clocks_mhz.values()))
         outcomes = {number: [one] for number, one in zip(clocks_mhz, found, strict=True)}
         for rows, columns in self._reductions:
-            places = [place for place, row in enumerate(rows.tolist()) if row in clocks_mhz]
-            asked = [int(rows[place]) for place in places]
+            places = [place for place, row in enumerate(rows) if row in clocks_mhz]
+            asked = [rows[place] for place in places]
             again = self._estimated(columns, np.array(places, dtype=int), [clocks_mhz[row] for row in asked])
             for row, one in zip(asked, again, strict=True):
                 outcomes[row].append(one)
@@ -41,15 +46,6 @@ class PlannedTogether:
 
     def _estimated(self, columns: Columns[Schedule], places: Array, clocks_mhz: Sequence[float]) -> list[LaunchOutcome]:
         return estimates(machines_at(self._gpu, clocks_mhz), columns.rows(places)) if len(places) else []
-
-
-def _of_rows(plans: GemmPlans, chosen: Array) -> Iterable[tuple[Array, Columns[Schedule]]]:
-    """Second kernels of chosen rows: the numbers of those that have one, and its columns."""
-    for rows, columns in plans.reductions:
-        place = {row: number for number, row in enumerate(rows.tolist())}
-        numbers = [number for number, row in enumerate(chosen.tolist()) if row in place]
-        if numbers:
-            yield np.array(numbers), columns.rows(np.array([place[int(chosen[number])] for number in numbers]))
 
 
 def settle_together(planned: PlannedTogether) -> None:

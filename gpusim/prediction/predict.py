@@ -101,7 +101,7 @@ class Prepared:
         of_limit = (*_unscaled_limit(system), *_held_below_base(system, timed)) if held else ()
         notes = (*_other_choice(system, self.ranked), *_stand_in(system, self.operator), *of_limit, *wrong)
         divided = breakdown(system.gpu, timed)
-        wanted = limits and options.limits and options.detail != "bound"
+        wanted = limits and options.finds_limits
         helping = self._limits(timed, divided, clock_is_given=at is not None) if wanted else None
         candidates = self.ranked.candidates
         return result_of(system, options, candidates, chosen, timed, notes, divided, helping, consistent=not wrong)

@@ -79,12 +79,16 @@ def _estimated_together(requests: Sequence[RankRequest], answers: Sequence[Ranke
         if options.detail == "estimate" and ranked and isinstance(first := ranked.candidates[0], GemmCandidate):
             alike.setdefault(id(first.plans), []).append((number, ranked, first))
     for those in alike.values():
-        timers = []
-        for number, ranked, first in those:
-            system, _, options = requests[number]
-            timers.append(PlanTimer(system, first.plan, options))
-            found[number] = replace(ranked, timer=timers[-1])
-        settle_together(PlannedTogether(those[0][2].plans, [first.row for _, _, first in those], timers))
+        plans, rows = those[0][2].plans, [first.row for _, _, first in those]
+        timers = [
+            PlanTimer(requests[number][0], planned, requests[number][2])
+            for (number, *_), planned in zip(
+                those, plans.plans_of_rows([first.operator for _, _, first in those], rows), strict=True
+            )
+        ]
+        for (number, ranked, _), timer in zip(those, timers, strict=True):
+            found[number] = replace(ranked, timer=timer)
+        settle_together(PlannedTogether(plans, rows, timers))
     return found
 
 

@@ -22,6 +22,7 @@ from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.operators import Operator, parse_operator
 
 A100 = load_spec("A100-SXM4-80GB").system
+DETAILS = ("estimate", "sampled")
 T4 = load_spec("T4").system
 H100 = load_spec("H100-SXM5-80GB").system
 KINDS: tuple[tuple[System, dict[str, object]], ...] = (
@@ -101,7 +102,7 @@ def test_the_power_limit_holds_the_clock_of_an_estimate_as_it_does_of_a_simulati
 
 def test_what_would_help_an_estimate_is_what_would_help_a_simulation() -> None:
     for gemm, helps in ((Gemm(8192, 8192, 8192, Dtype.FP32), "power"), (Gemm(1, 8192, 8192, Dtype.FP16), "dram")):
-        assert [predict(T4, gemm, Options(detail)).bottleneck for detail in ("estimate", "sampled")] == [helps] * 2
+        assert [predict(T4, gemm, Options(detail, limits=True)).bottleneck for detail in DETAILS] == [helps] * 2
 
 
 def test_the_interval_of_an_estimate_has_its_distance_from_a_simulation() -> None:
