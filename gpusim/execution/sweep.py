@@ -20,6 +20,7 @@ from gpusim.execution.cases import Case, CaseResult, Kept, OperatorWorkload, Pre
 from gpusim.execution.service import Service
 from gpusim.execution.store import remembering, shared_store
 from gpusim.files.interrupts import stop_received
+from gpusim.gc_pause import gc_paused
 from gpusim.hardware.machine import Machine
 from gpusim.prediction.ranked import Ranked, rank_together
 from gpusim.prediction.timing import Simulate
@@ -223,6 +224,15 @@ def _predict_chunk(context: _Context[Predicted, Kept], chunk: _Chunk[Predicted])
     if context.compiled:
         prefer_compiled()
     cases = [Case(context.systems[number], workload) for _, number, workload in chunk]
+    if len(cases) > MOST_IN_CHUNK:  # of many small records, none of which refers to itself
+        with gc_paused():
+            return _predict_cases(context, chunk, cases)
+    return _predict_cases(context, chunk, cases)
+
+
+def _predict_cases(
+    context: _Context[Predicted, Kept], chunk: _Chunk[Predicted], cases: Sequence[Case[Predictable[Predicted]]]
+) -> list[tuple[int, CaseResult[Kept]]]:
     start = time.perf_counter()
     ranked = _ranked(cases)
     ranking_s = (time.perf_counter() - start) / len(cases)

@@ -32,6 +32,7 @@ from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.operators import Operator
 
 SHOWN_ALTERNATIVES = 8
+_CAUSES = tuple(cause.value for cause in Cause)
 
 
 def result_of(
@@ -182,7 +183,10 @@ def _counters(instruction: Instruction, timed: Timed, used: Utilization) -> Coun
     dram_write = sum(one.traffic.dram_write_bytes for one in totals)
     planned_read = sum(one.traffic.dram_read_bytes for one in totals)
     dram_read = sum(outcome.dram_read_bytes for outcome in outcomes) if outcomes else planned_read
-    stalls = {cause.value: sum(outcome.stall_cycles.get(cause, 0) for outcome in outcomes) for cause in Cause}
+    stalls = dict.fromkeys(_CAUSES, 0)
+    for outcome in outcomes:
+        for cause, cycles in outcome.stall_cycles.items():
+            stalls[cause.value] += cycles
     return Counters(
         dram_bytes=round(dram_read + dram_write),
         dram_read_bytes=round(dram_read),

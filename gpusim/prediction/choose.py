@@ -164,7 +164,9 @@ class Ranking(Sequence[GemmCandidate]):
     def __getitem__(self, place: slice) -> list[GemmCandidate]: ...
     def __getitem__(self, place: int | slice) -> GemmCandidate | list[GemmCandidate]:
         if isinstance(place, slice):
-            return [self[one] for one in range(*place.indices(len(self)))]
+            rows = self._rows[place]
+            columns = (rows.tolist(), *(column[rows].tolist() for column in self._estimates))
+            return [GemmCandidate(self._operator, self._plans, *values) for values in zip(*columns, strict=True)]
         row: int = self._rows.item(place)
         estimate_us, tuned_us = (column.item(row) for column in self._estimates)
         return GemmCandidate(self._operator, self._plans, row, estimate_us, tuned_us)

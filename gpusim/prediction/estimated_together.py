@@ -23,12 +23,9 @@ class PlannedTogether:
         self.timers = timers
         self._gpu = plans.table.gpu
         self._main = plans.main.rows(chosen)
-        second: dict[int, tuple[Columns[Schedule], list[int], list[int]]] = {}
-        for number, place, columns in plans.second_kernels(chosen):
-            _, numbers, places = second.setdefault(id(columns), (columns, [], []))
-            numbers.append(number)
-            places.append(place)
-        self._reductions = [(numbers, columns.rows(np.array(places))) for columns, numbers, places in second.values()]
+        self._reductions = [
+            (numbers.tolist(), columns.rows(places)) for columns, numbers, places in plans.second_kernels(chosen)
+        ]
 
     def learn(self, clocks_mhz: dict[int, float]) -> None:
         """Estimate the launches of some rows, by number, at a clock each."""

@@ -181,20 +181,21 @@ class GemmPlans:
         ]
         main = self.main.records(chosen, name=names, kernel=[self.table.facts[number] for number in numbers])
         launches: list[tuple[Schedule, ...]] = [(one,) for one in main]
-        for number, place, columns in self.second_kernels(chosen):
-            launches[number] = (main[number], columns.row(place))
+        for columns, places_of, places in self.second_kernels(chosen):
+            for number, second in zip(places_of.tolist(), columns.records(places), strict=True):
+                launches[number] = (main[number], second)
         return [
             GemmPlan(operator, kernel, "reduce" if reduced else "in_kernel", schedules)
             for operator, kernel, reduced, schedules in zip(operators, kernels, reduces, launches, strict=True)
         ]
 
-    def second_kernels(self, chosen: Array) -> Iterator[tuple[int, int, Columns[Schedule]]]:
-        """Which of some rows have a second kernel: number among them, and its place in which columns."""
+    def second_kernels(self, chosen: Array) -> Iterator[tuple[Columns[Schedule], Array, Array]]:
+        """Second kernels of some rows: columns, numbers among those rows, and their places in the columns."""
         for rows, columns in self.reductions:
             places = np.searchsorted(rows, chosen)
-            found = (places < len(rows)) & (rows[np.minimum(places, len(rows) - 1)] == chosen)
-            for number in np.flatnonzero(found).tolist():
-                yield number, places.item(number), columns
+            numbers = np.flatnonzero(rows[np.minimum(places, len(rows) - 1)] == chosen)
+            if len(numbers):
+                yield columns, numbers, places[numbers]
 
 
 def plan(
