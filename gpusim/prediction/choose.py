@@ -219,8 +219,8 @@ def _ranked(
     plans = plans_of(table, problems, choices, warm=warm)
     estimates = _estimates(system, plans, clock_mhz, warm=warm)
     scores = scores_of(system.library, plans, estimates[1])
-    orders = [rows[np.argsort(scores[rows], kind="stable")] for rows in _rows_of(choices, len(operators))]
-    return plans, estimates, orders
+    best_first = np.lexsort((scores, choices.problem))  # equal scores in the order of the choices
+    return plans, estimates, [best_first[rows] for rows in _rows_of(choices, len(operators))]
 
 
 def _estimates(system: System, plans: GemmPlans, clock_mhz: float, *, warm: bool) -> Estimates:
