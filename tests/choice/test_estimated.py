@@ -141,3 +141,11 @@ def test_random_products_are_no_further_from_the_simulation_than_intervals_say()
         logs.append(math.log(estimated.kernel_time_us / sampled.kernel_time_us) / spread)
     inside = sum(abs(one) <= SIGMAS_OF_80_PERCENT for one in logs)
     assert inside >= 0.7 * len(logs)
+
+
+def test_what_would_help_is_found_only_where_it_is_asked_for() -> None:
+    gemm = Gemm(8192, 8192, 8192, Dtype.FP32)
+    alone, asked = predict(T4, gemm, Options("estimate")), predict(T4, gemm, Options("estimate", limits=True))
+    assert (alone.utilization.savings, alone.bottleneck) == ({}, "arithmetic")
+    assert asked.bottleneck == "power" == next(iter(asked.utilization.savings))
+    assert alone.timing == asked.timing
