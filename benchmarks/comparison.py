@@ -50,6 +50,8 @@ class Results:
     """Compared results that differ."""
     sha256: str
     """Hash of the times of all shapes."""
+    detail: str = "sampled"
+    """Level of detail of the sweep."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,7 @@ def closed_form_us(system: System, chosen: Candidate[Plan], clock_mhz: float) ->
     cycles = sum(
         _streamed_cycles(machine, launch, totals)
         for launch, totals in zip(launches_of(system.gpu, chosen.plan), chosen.plan.totals, strict=True)
+        if isinstance(launch, Launch)
     )
     return us_of_cycles(cycles, clock_mhz) + len(chosen.plan.totals) * system.gpu.front_end.kernel_latency_us
 

@@ -9,7 +9,8 @@ the commit and the tables' hashes, on single published figures (``published``), 
 calibrations (``make calibrate``) report of rows, sources and boards that they leave out (``left-out``), and
 architectures predicted before their fit (``make generations``, ``generations``).
 docs/model.md has what events add to closed forms (``events``), how often an interval holds (``intervals``) and how
-often a bottleneck is right (``limits``), docs/speed.md the values of the last benchmark (``speed``, ``make bench``).
+often a bottleneck is right (``limits``), docs/speed.md the errors of detail ``estimate``
+(``estimate``) and the values of the last benchmark (``speed``, ``make bench``).
 The README has a line for each kind of prediction that something is given for (``accuracy``), and the picture of
 measured runs. What nothing is given for stays.
 """
@@ -26,6 +27,7 @@ from pathlib import Path
 from accuracy_table import accuracy_summary, accuracy_tables
 from calibration_table import generation_table, left_out_summary, left_out_table
 from collectives_table import collectives_table
+from estimate_table import estimate_table
 from events_table import events_table
 from intervals_table import intervals_table
 from limits_table import limits_table, named_bottlenecks
@@ -68,9 +70,8 @@ def main() -> None:
     parser.add_argument("--collectives", type=Path, action="append", default=[], metavar="RUNS.csv")
     parser.add_argument("--traces", type=Path, action="append", default=[], metavar="RUNS.csv")
     given = parser.parse_args()
-    speed = {"speed": speed_table(json.loads(BENCH_RESULTS.read_bytes()))} if BENCH_RESULTS.exists() else {}
     try:
-        pages = {**tables(given), SPEED_PAGE: speed}
+        pages = tables(given)
     except InputError as error:
         sys.exit(f"readme: {error}")
     if not any(pages.values()):
@@ -85,6 +86,7 @@ def tables(given: argparse.Namespace) -> dict[Path, dict[str, str]]:
     short: dict[str, str] = {}
     long: dict[str, str] = {}
     model: dict[str, str] = {}
+    speed: dict[str, str] = {}
     written = f"Written on {datetime.now(UTC):%Y-%m-%d} at {commit()}.\n"  # before the pages themselves are changed
     calibrations = sorted(CALIBRATIONS.glob("*.json"))
     steps = validated_steps(given.models)
@@ -94,6 +96,7 @@ def tables(given: argparse.Namespace) -> dict[Path, dict[str, str]]:
         long["accuracy"] = "\n".join([accuracy_summary(report), accuracy_tables(report), written])
         model["events"] = f"{events_table(report)}\n{written}"
         model["intervals"] = intervals_table(report, figures, steps)
+        speed["estimate"] = f"{estimate_table(report, validated(given.files, 'estimate'))}\n{written}"
         model["limits"] = limits_table(named_bottlenecks(jobs=available_cores()))
         save(picture(report, steps.values()), PARITY_PICTURE)
         short["accuracy"] = f"{summary(report, steps.values(), calibrations)}\n{written}"
@@ -111,12 +114,14 @@ def tables(given: argparse.Namespace) -> dict[Path, dict[str, str]]:
     if calibrations:
         long["left-out"] = f"{left_out_summary(calibrations)}\n{left_out_table(calibrations)}"
         long["generations"] = generation_table(calibrations)
-    return {README: short, ACCURACY_PAGE: long, MODEL_PAGE: model}
+    if BENCH_RESULTS.exists():
+        speed["speed"] = speed_table(json.loads(BENCH_RESULTS.read_bytes()))
+    return {README: short, ACCURACY_PAGE: long, MODEL_PAGE: model, SPEED_PAGE: speed}
 
 
-def validated(files: Sequence[Path]) -> ValidationReport:
+def validated(files: Sequence[Path], detail: str = "sampled") -> ValidationReport:
     """Predictions of all measured runs."""
-    return validate(files, pair=PAIR, service=Service(available_cores(), cache=True))
+    return validate(files, detail=detail, pair=PAIR, service=Service(available_cores(), cache=True))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from calibration import loop_seconds, warm_up
 from comparison import Measured, Metric, Results
@@ -26,6 +26,7 @@ from shapes import DTYPES, random_shapes
 from gpusim.execution.cases import Case, OperatorCase, OperatorWorkload
 from gpusim.execution.service import Service
 from gpusim.execution.sweep import predict_one, sweep
+from gpusim.prediction.options import Options
 from gpusim.prediction.results import Result
 from gpusim.specs import load_spec
 from gpusim.units import MIB
@@ -55,10 +56,13 @@ def main() -> None:
     parser.add_argument("--shapes", type=int, default=10_000)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--detail", choices=("estimate", "sampled"), default="sampled")
     parser.add_argument("--sample", type=int, default=500, help="shapes to predict one at a time, too")
     asked = parser.parse_args()
     systems = {gpu: load_spec(gpu).system for gpu in DTYPES}
-    cases = [Case(systems[gpu], OperatorWorkload(gemm)) for gpu, gemm in random_shapes(asked.shapes, asked.seed)]
+    options = Options(asked.detail)
+    shapes = random_shapes(asked.shapes, asked.seed)
+    cases = [Case(systems[gpu], OperatorWorkload(gemm, options)) for gpu, gemm in shapes]
     sampled = range(0, len(cases), max(1, len(cases) // asked.sample))
     warm_up()
     loops = [loop_seconds() for _ in range(LOOPS)]
@@ -68,7 +72,9 @@ def main() -> None:
     differing = sum(swept.sample[number] != whole(predict_one(cases[number])) for number in sampled)
     sha256 = hashlib.sha256(json.dumps(swept.kernel_times_us).encode()).hexdigest()
     metrics = metrics_of(swept, statistics.median(loops), memory, asked.jobs)
-    print(Measured(metrics, Results(len(sampled), differing, sha256)).json())
+    if asked.detail != "sampled":
+        metrics = tuple(replace(one, name=f"{asked.detail}: {one.name}") for one in metrics)
+    print(Measured(metrics, Results(len(sampled), differing, sha256, asked.detail)).json())
 
 
 def run(cases: Sequence[OperatorCase], service: Service, sampled: Sequence[int]) -> Swept:

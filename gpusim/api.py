@@ -222,13 +222,14 @@ def predict(
         function, reads, writes: What a ``pointwise``, ``row_reduction`` or ``column_reduction`` computes and touches,
             such as ``reads="4096 fp16, 4096 fp32 run 8"`` (:func:`gpusim.workloads.memory_bound.parse_accesses`).
         torch: Version of PyTorch whose kernels run, such as ``2.1``; the newest known if empty.
-        detail: ``bound``, ``sampled`` (default) or ``full``.
+        detail: ``bound``, ``estimate``, ``sampled`` (default) or ``full``.
         l2: State of L2 at the start, ``cold`` (default) or ``warm``.
         load: ``sustained`` (default), ``burst``, ``flushed``, or a number of calls back to back.
         operands: What the operands hold, ``random`` (default), ``positive`` or ``zeros``; it changes energy and clock.
         kernel: Name of the kernel to use; selected as a library would if None.
         unit: ``cuda`` or ``tensor`` cores only; either if None.
-        limits: Whether to find what would help, by further simulations; else the bottleneck is the busiest resource.
+        limits: Whether to find what would help, by further simulations; else the bottleneck is the busiest resource. By
+            default where the detail simulates.
         overrides, cuda, arch_path: As :func:`load_system` takes them.
 
     Returns:

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Annotated, Literal, NamedTuple, get_args
 
 from pydantic import Field
 
+from gpusim.cache_key import CacheKey
 from gpusim.record import Record, record_key
 from gpusim.workloads.attention import Attention
 from gpusim.workloads.convolution import Convolution
@@ -43,6 +45,15 @@ BETWEEN_SOURCES: dict[Family, float] = {"product": 0.13, "convolution": 0.13, "a
 """Standard deviation of the error that all operators of a source share, where no fit has seen the source. Products:
 five sources that were kept apart from all fits; vector operators: the tables of ``calibrate/``; the others [assumed,
 as products]. Of a source that a fit has seen it is 0.01 to 0.04, which the errors of its rows contain."""
+ESTIMATE_DISTANCE: dict[tuple[Family, Duration], float] = {
+    ("product", "short"): 0.0769,
+    ("product", "long"): 0.0476,
+    ("convolution", "short"): 0.0483,
+    ("convolution", "long"): 0.0311,
+}
+"""Distance of detail ``estimate`` from ``sampled``, where it simulates nothing: the root of the mean square of the
+logarithm of their ratio, as ``benchmarks/estimate_table.py`` prints it of the operators in the tables of ``calibrate/``
+(2,700, 3,316, 275 and 723 of them)."""
 BEYOND = 2.0
 """Factor by which errors widen beyond what was measured [assumed]."""
 UNKNOWN = math.log(1.5)
@@ -67,6 +78,16 @@ class PredictionInterval(NamedTuple):
     """A tenth of such runs take less than this multiple of the predicted time."""
     high: float
     """A tenth take more than this multiple."""
+
+    def widened(self, deviation: float) -> PredictionInterval:
+        """The interval of a prediction with a further error of its own.
+
+        Args:
+            deviation: standard deviation of the logarithm of that error.
+        """
+        further = SIGMAS_OF_80_PERCENT * deviation
+        low, high = (math.hypot(math.log(bound), further) for bound in (self.low, self.high))
+        return self._replace(low=math.exp(-low), high=math.exp(high))
 
 
 class Kind(NamedTuple):
@@ -173,14 +194,14 @@ class Confidence(Record):
         if self.variant or _is_unmeasured(operator):
             return "extrapolated"
         of, key = measured_kind(board, operator), record_key(source)
+        index = _index_of(CacheKey(self))
         if any(
-            one.of == of and one.rows >= LEAST_ROWS and key in one.sources and _within([one], operator)
-            for one in self.measured
+            one.rows >= LEAST_ROWS and key in one.sources and _span([one]).holds(operator)
+            for one in index.of_kind.get(of, ())
         ):
             return "validated"
-        dtypes = {of.dtype, SAME_RATE.get(of.dtype, of.dtype)}
-        near = [one for one in self.measured if one.kind == of.kind and one.dtype in dtypes]
-        return "interpolated" if near and _within(near, operator) else "extrapolated"
+        near = index.of_dtype.get((of.kind, of.dtype))
+        return "interpolated" if near and near.holds(operator) else "extrapolated"
 
     def interval(
         self, board: str, operator: Operator, kernel_time_us: float, source: str = ""
@@ -205,11 +226,54 @@ class Confidence(Record):
 
         Both are at least 0: the prediction itself is among them.
         """
-        known = {Group(one.family, one.kind, one.board, one.dtype, one.duration): one for one in self.errors}
+        known = _index_of(CacheKey(self)).errors
         for group in groups_of(board, operator, kernel_time_us):
             if found := known.get(group) or known.get(group._replace(dtype=SAME_RATE.get(group.dtype, group.dtype))):
                 return max(0.0, -found.low), max(0.0, found.high)
         return None
+
+
+class Span(NamedTuple):
+    """Operations and bytes that measured operators reach from and to."""
+
+    flops: tuple[float, float]
+    bytes: tuple[float, float]
+
+    def holds(self, operator: Operator) -> bool:
+        """Whether they reach from fewer to more operations than an operator has, and in bytes."""
+        return (
+            self.flops[0] <= operator.flops <= self.flops[1] and self.bytes[0] <= operator.size_bytes <= self.bytes[1]
+        )
+
+
+def _span(ranges: Sequence[MeasuredRange]) -> Span:
+    """What ranges together reach from and to."""
+    flops, sizes = ([one.flops for one in ranges], [one.bytes for one in ranges])
+    return Span(
+        (min(low for low, _ in flops), max(high for _, high in flops)),
+        (min(low for low, _ in sizes), max(high for _, high in sizes)),
+    )
+
+
+class _Index(NamedTuple):
+    """What a calibration knows, by what is looked up of it for each prediction."""
+
+    errors: dict[Group, ErrorRange]
+    of_kind: dict[Kind, list[MeasuredRange]]
+    of_dtype: dict[tuple[str, str], Span]
+    """By kind and data type; ranges of a type of the same rate are among them."""
+
+
+@lru_cache(maxsize=64)
+def _index_of(key: CacheKey[Confidence]) -> _Index:
+    errors = {Group(one.family, one.kind, one.board, one.dtype, one.duration): one for one in key.record.errors}
+    of_kind: dict[Kind, list[MeasuredRange]] = {}
+    near: dict[tuple[str, str], list[MeasuredRange]] = {}
+    for one in key.record.measured:
+        of_kind.setdefault(one.of, []).append(one)
+        for dtype in {one.dtype, SAME_RATE.get(one.dtype, one.dtype)}:
+            near.setdefault((one.kind, dtype), []).append(one)
+    return _Index(errors, of_kind, {of: _span(ranges) for of, ranges in near.items()})
 
 
 def calibrated_on(confidence: Confidence | None, board: str) -> CalibratedOn:
@@ -224,15 +288,25 @@ def calibrated_on(confidence: Confidence | None, board: str) -> CalibratedOn:
 
 
 def interval_of(
-    confidence: Confidence | None, board: str, operator: Operator, kernel_time_us: float, source: str = ""
+    confidence: Confidence | None,
+    board: str,
+    operator: Operator,
+    kernel_time_us: float,
+    source: str = "",
+    *,
+    estimated: bool = False,
 ) -> PredictionInterval:
     """The interval of a prediction; operators of which nothing was measured, and specs without a fit, have a wide one.
 
     Args:
         source: that measures the runs, as measured tables name it.
+        estimated: whether the time is the closed form's, which is some way from the simulated one.
     """
     found = confidence.interval(board, operator, kernel_time_us, source) if confidence else None
-    return found or PredictionInterval("extrapolated", math.exp(-UNKNOWN), math.exp(UNKNOWN))
+    found = found or PredictionInterval("extrapolated", math.exp(-UNKNOWN), math.exp(UNKNOWN))
+    if not estimated:
+        return found
+    return found.widened(ESTIMATE_DISTANCE.get((family_of(operator), duration_of(kernel_time_us)), 0.0))
 
 
 def groups_of(board: str, operator: Operator, kernel_time_us: float) -> Iterator[Group]:
@@ -351,14 +425,3 @@ def variant_interval(ratio: float) -> tuple[float, float]:
     """
     half = math.hypot(RATIO_LEAST, RATIO_SHARE * math.log(ratio))
     return ratio * math.exp(-half), ratio * math.exp(half)
-
-
-def _within(ranges: Sequence[MeasuredRange], operator: Operator) -> bool:
-    """Whether ranges together reach from fewer to more operations than an operator has, and in bytes."""
-    return all(
-        min(span[0] for span in spans) <= value <= max(span[1] for span in spans)
-        for spans, value in (
-            ([one.flops for one in ranges], operator.flops),
-            ([one.bytes for one in ranges], operator.size_bytes),
-        )
-    )

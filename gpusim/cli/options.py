@@ -116,8 +116,10 @@ def service_of(jobs: int | None, cluster: str = "", *, no_cache: bool = False) -
 
 
 DetailOption = Annotated[
-    Literal["bound", "sampled", "full"],
-    typer.Option(help="Level of detail: closed-form bounds, a representative SM, or every CTA on every SM."),
+    Literal["bound", "estimate", "sampled", "full"],
+    typer.Option(
+        help="Level of detail: closed-form bounds or an estimate, a representative SM, or every CTA on every SM."
+    ),
 ]
 ArchOption = Annotated[
     str,
@@ -394,8 +396,12 @@ def _options_of(group: Any) -> list[inspect.Parameter]:
 def named(
     *groups: TypeOptions | QuantisedOptions | StorageOptions | KernelOptions | SimulationOptions,
 ) -> dict[str, Any]:
-    """The keyword arguments of :func:`gpusim.predict` that groups of options stand for."""
-    return {item.name: getattr(group, item.name) for group in groups for item in fields(group)}
+    """The keyword arguments of :func:`gpusim.predict` that groups of options stand for.
+
+    What would help is found for estimates too: these are few.
+    """
+    values = {item.name: getattr(group, item.name) for group in groups for item in fields(group)}
+    return values | ({"limits": True} if values.get("detail") == "estimate" else {})
 
 
 def changed_options(*groups: object) -> list[str]:

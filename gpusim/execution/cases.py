@@ -22,6 +22,7 @@ from gpusim.prediction.timing import Simulate
 from gpusim.progress import Progress
 from gpusim.sim.drivers.choice import SAMPLED_S
 from gpusim.system import System
+from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.operators import Operator
 
 Kept = TypeVar("Kept")
@@ -79,7 +80,10 @@ class OperatorWorkload:
 
     @property
     def reference_s(self) -> float:
-        return SAMPLED_S if self.options.detail == "sampled" else 0.0
+        simulated = self.options.detail == "sampled" or (
+            self.options.detail == "estimate" and not isinstance(self.operator, Gemm)
+        )
+        return SAMPLED_S if simulated else 0.0
 
     def predict(
         self, system: System, simulate: Simulate, ranked: Ranked | None = None, progress: Progress | None = None, /

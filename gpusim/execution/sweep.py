@@ -20,6 +20,7 @@ from gpusim.execution.cases import Case, CaseResult, Kept, OperatorWorkload, Pre
 from gpusim.execution.service import Service
 from gpusim.execution.store import remembering, shared_store
 from gpusim.files.interrupts import stop_received
+from gpusim.gc_pause import gc_paused
 from gpusim.hardware.machine import Machine
 from gpusim.prediction.ranked import Ranked, rank_together
 from gpusim.prediction.timing import Simulate
@@ -33,6 +34,9 @@ Predicted = TypeVar("Predicted")
 
 MOST_IN_CHUNK = 32
 """Cases sent to a worker together, at most: some tenths of a second, for smooth progress and quick interrupts."""
+MOST_ESTIMATED = 512
+"""Cases of detail ``estimate`` sent together, at most: what is evaluated in arrays costs each of many less."""
+CHUNKS_OF_ESTIMATES = 16
 CHUNKS = 64
 """A sweep has at least so many where it has as many cases, so that all workers end at about the same time."""
 CHUNKS_NEAR = 8
@@ -51,6 +55,8 @@ class SweepSize:
     """Cases that take milliseconds."""
     slow: int = 0
     """Cases that may take minutes."""
+    estimated: int = 0
+    """Quick cases of detail ``estimate``."""
     reference_s: float = 0.0
     """Time that the launches of all cases take the reference driver."""
 
@@ -64,6 +70,7 @@ class SweepSize:
         self.systems.setdefault(id(case.system), case.system)
         self.quick += case.workload.is_quick
         self.slow += not case.workload.is_quick
+        self.estimated += isinstance(case.workload, OperatorWorkload) and case.workload.options.detail == "estimate"
         self.reference_s += case.workload.reference_s
 
 
@@ -160,7 +167,8 @@ def sweep_numbered(
         tolerant: whether to go on after a defect.
         progress_of_case: of a simulation in this process, which a single case has.
     """
-    in_chunk = max(1, min(MOST_IN_CHUNK, size.quick // CHUNKS))
+    most, least = (MOST_ESTIMATED, CHUNKS_OF_ESTIMATES) if size.estimated == size.quick else (MOST_IN_CHUNK, CHUNKS)
+    in_chunk = max(1, min(most, size.quick // least))
     tasks = -(-size.quick // in_chunk) + size.slow
     if size.quick <= FEW and size.slow <= 1:
         tasks = min(1, size.count)
@@ -216,6 +224,15 @@ def _predict_chunk(context: _Context[Predicted, Kept], chunk: _Chunk[Predicted])
     if context.compiled:
         prefer_compiled()
     cases = [Case(context.systems[number], workload) for _, number, workload in chunk]
+    if len(cases) > MOST_IN_CHUNK:  # of many small records, none of which refers to itself
+        with gc_paused():
+            return _predict_cases(context, chunk, cases)
+    return _predict_cases(context, chunk, cases)
+
+
+def _predict_cases(
+    context: _Context[Predicted, Kept], chunk: _Chunk[Predicted], cases: Sequence[Case[Predictable[Predicted]]]
+) -> list[tuple[int, CaseResult[Kept]]]:
     start = time.perf_counter()
     ranked = _ranked(cases)
     ranking_s = (time.perf_counter() - start) / len(cases)

@@ -24,6 +24,7 @@ from gpusim.experiment.comparison import (
 from gpusim.experiment.plot_schema import PlotEntry, ReferenceLine
 from gpusim.experiment.value_panels import ValuePanel, panel_problem, value_panels
 from gpusim.numbers.formats import Dtype
+from gpusim.prediction.results import SIMULATED
 
 MAX_SERIES = 64
 """Series that can be distinguished without colour: 8 markers times 8 line styles."""
@@ -161,8 +162,8 @@ def _even_parts(count: int, most: int) -> list[slice]:
 
 
 def ledger_pages(rows: Sequence[Row]) -> list[Sequence[Row]]:
-    """The rows of a stall plot, page by page; a closed-form bound has no ledger."""
-    simulated = [row for row in rows if row["detail"] != "bound"]
+    """The rows of a stall plot, page by page; a closed form has no ledger."""
+    simulated = [row for row in rows if row["detail"] in SIMULATED]
     return [simulated[part] for part in _even_parts(len(simulated), LEDGERS_PER_PAGE)]
 
 
@@ -249,6 +250,6 @@ def _nothing_to_draw(plot: PlotEntry, rows: Sequence[Row]) -> str:
         case "sparse_speedup":
             return "a sparse speedup needs both; write sparsity: [dense, '2:4']"
         case "stalls":
-            return "a closed-form bound has no stall ledger; write detail: sampled or full"
+            return "a closed form has no stall ledger; write detail: sampled or full"
         case _:
             return "no GPU runs any of the GEMMs; change 'dtypes'"

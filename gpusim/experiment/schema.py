@@ -27,7 +27,10 @@ TableKind = Literal["results", "speedup", "ledger"]
 
 
 Details = Annotated[
-    tuple[Literal["bound", "sampled", "full"], ...], BeforeValidator(as_list), Field(min_length=1), ALSO_SINGLE
+    tuple[Literal["bound", "estimate", "sampled", "full"], ...],
+    BeforeValidator(as_list),
+    Field(min_length=1),
+    ALSO_SINGLE,
 ]
 
 

@@ -6,9 +6,11 @@ functions of :mod:`math`, element by element. A row is then the same to the bit 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
+from functools import partial
 from types import FunctionType, MethodType
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,9 +54,72 @@ class Columns(Generic[R]):
         fields = {name: _item(columns[name], index) for name in self._names if name not in others}
         return self._record(**fields, **others)
 
+    def records(self, indices: Array, **others: Sequence[Any]) -> list[R]:
+        """The records of some rows, as :meth:`row` makes them one by one.
+
+        Args:
+            others: values of fields that are not columns, or in place of some, one for each of the rows.
+        """
+        columns = self.__dict__
+        names = [name for name in self._names if name not in others]
+        values = [_items(columns[name], indices) for name in names]
+        made = partial(_made, self._record, (*names, *others))
+        return list(map(made, zip(*values, *others.values(), strict=True)))
+
+    def rows(self, indices: Array) -> Columns[R]:
+        """The records of some rows."""
+        return Columns(self._record, **{name: _rows(self.__dict__[name], indices) for name in self._names})
+
     def replaced(self, **columns: Any) -> Columns[R]:
         """These records with other values in some columns."""
         return Columns(self._record, **{**{name: self.__dict__[name] for name in self._names}, **columns})
+
+
+def _rows(column: Any, indices: Array) -> Any:
+    kind = type(column)
+    if kind is np.ndarray:
+        return column[..., indices] if column.ndim else column
+    if kind is Columns:
+        return column.rows(indices)
+    return tuple([_rows(one, indices) for one in column]) if kind is tuple else column
+
+
+def columns_of(record: R) -> Columns[R]:
+    """A record as columns of one row; what is no number and no record stands as it is.
+
+    >>> from gpusim.launch import Grid
+    >>> columns_of(Grid(4, 3)).ctas.tolist()
+    [12]
+    """
+    columns: dict[str, Any] = {}
+    for one in fields(record):  # type: ignore[arg-type]
+        value = getattr(record, one.name)
+        columns[one.name] = _column(value)
+    return Columns(type(record), **columns)
+
+
+def _column(value: Any) -> Any:
+    if isinstance(value, bool | int | float):
+        return np.array([value])
+    if is_dataclass(value) and not isinstance(value, type):
+        return columns_of(value)
+    return tuple([_column(one) for one in value]) if type(value) is tuple else value
+
+
+def _made(record: type[R], names: tuple[str, ...], values: tuple[Any, ...]) -> R:
+    return record(**dict(zip(names, values, strict=True)))
+
+
+def _items(column: Any, indices: Array) -> Sequence[Any]:
+    kind = type(column)
+    if kind is np.ndarray:
+        values: list[Any] = column[indices].tolist()
+        return values
+    if kind is Columns:
+        return cast("list[Any]", column.records(indices))
+    if kind is tuple:
+        return list(zip(*(_items(one, indices) for one in column), strict=True)) or [()] * len(indices)
+    return [column] * len(indices)
 
 
 def _item(column: Any, index: int) -> Any:

@@ -32,6 +32,7 @@ from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.operators import Operator
 
 SHOWN_ALTERNATIVES = 8
+_CAUSES = tuple(cause.value for cause in Cause)
 
 
 def result_of(
@@ -126,7 +127,14 @@ def _timing(
     kernel_time_us, clock_mhz = timed.kernel_time_us, timed.sustained.clock_mhz
     gap_us = system.host.graph_gap_us
     time_us = kernel_time_us + gap_us
-    interval = interval_of(system.confidence, system.gpu.name, operator, kernel_time_us, options.source)
+    interval = interval_of(
+        system.confidence,
+        system.gpu.name,
+        operator,
+        kernel_time_us,
+        options.source,
+        estimated=options.detail == "estimate",
+    )
     tflops, peak_tflops = operator.flops / kernel_time_us / 1e6, system.gpu.peak_tflops(instruction)
     return KernelTiming(
         time_us=time_us,
@@ -175,7 +183,10 @@ def _counters(instruction: Instruction, timed: Timed, used: Utilization) -> Coun
     dram_write = sum(one.traffic.dram_write_bytes for one in totals)
     planned_read = sum(one.traffic.dram_read_bytes for one in totals)
     dram_read = sum(outcome.dram_read_bytes for outcome in outcomes) if outcomes else planned_read
-    stalls = {cause.value: sum(outcome.stall_cycles.get(cause, 0) for outcome in outcomes) for cause in Cause}
+    stalls = dict.fromkeys(_CAUSES, 0)
+    for outcome in outcomes:
+        for cause, cycles in outcome.stall_cycles.items():
+            stalls[cause.value] += cycles
     return Counters(
         dram_bytes=round(dram_read + dram_write),
         dram_read_bytes=round(dram_read),

@@ -13,7 +13,6 @@ from typing import Protocol, TypeVar, overload
 import numpy as np
 
 from gpusim.cache_key import CacheKey
-from gpusim.launch import Grid
 from gpusim.library.catalogue import Kernel, SplitKMode
 from gpusim.lowering.attention.plan import AttentionPlan
 from gpusim.lowering.columns import Array
@@ -113,8 +112,9 @@ class GemmCandidate:
 
     @property
     def extents(self) -> tuple[int, int, int]:
-        grid: Grid = self.plans.main.grid.row(self.row)
-        return grid.extents
+        grid = self.plans.main.grid
+        x, y, splits, batch = (column.item(self.row) for column in (grid.x, grid.y, grid.splits, grid.batch))
+        return x, y, splits * batch
 
     @property
     def plan(self) -> GemmPlan:
@@ -153,8 +153,7 @@ class Ranking(Sequence[GemmCandidate]):
     """The candidates of a workload, the one that a library would launch first."""
 
     def __init__(self, operator: GemmOperator, plans: GemmPlans, estimates: Estimates, rows: Array) -> None:
-        self._operator, self._plans, self._rows = operator, plans, rows.tolist()
-        self._estimates_us = list(zip(*(column[rows].tolist() for column in estimates), strict=True))
+        self._operator, self._plans, self._rows, self._estimates = operator, plans, rows, estimates
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -165,8 +164,12 @@ class Ranking(Sequence[GemmCandidate]):
     def __getitem__(self, place: slice) -> list[GemmCandidate]: ...
     def __getitem__(self, place: int | slice) -> GemmCandidate | list[GemmCandidate]:
         if isinstance(place, slice):
-            return [self[one] for one in range(*place.indices(len(self)))]
-        return GemmCandidate(self._operator, self._plans, self._rows[place], *self._estimates_us[place])
+            rows = self._rows[place]
+            columns = (rows.tolist(), *(column[rows].tolist() for column in self._estimates))
+            return [GemmCandidate(self._operator, self._plans, *values) for values in zip(*columns, strict=True)]
+        row: int = self._rows.item(place)
+        estimate_us, tuned_us = (column.item(row) for column in self._estimates)
+        return GemmCandidate(self._operator, self._plans, row, estimate_us, tuned_us)
 
 
 def candidates(
@@ -216,8 +219,8 @@ def _ranked(
     plans = plans_of(table, problems, choices, warm=warm)
     estimates = _estimates(system, plans, clock_mhz, warm=warm)
     scores = scores_of(system.library, plans, estimates[1])
-    orders = [rows[np.argsort(scores[rows], kind="stable")] for rows in _rows_of(choices, len(operators))]
-    return plans, estimates, orders
+    best_first = np.lexsort((scores, choices.problem))  # equal scores in the order of the choices
+    return plans, estimates, [best_first[rows] for rows in _rows_of(choices, len(operators))]
 
 
 def _estimates(system: System, plans: GemmPlans, clock_mhz: float, *, warm: bool) -> Estimates:

@@ -24,10 +24,10 @@ from gpusim.units import ceil_div, us_of_cycles
 def estimates_us(system: System, plans: GemmPlans, clock_mhz: float) -> Array:
     """Time of each plan's launches [us]."""
     machine = Machine.of(system.gpu, clock_mhz)
-    cycles: Any = _launch_cycles(machine, plans.main)
+    cycles: Any = launch_cycles(machine, plans.main)
     launches = np.ones(cycles.shape)
     for rows, reductions in plans.reductions:
-        cycles[rows] += _launch_cycles(machine, reductions)
+        cycles[rows] += launch_cycles(machine, reductions)
         launches[rows] += 1
     gaps = system.host.graph_gap_us * (launches - 1)
     choices, front_end = plans.choices, system.gpu.front_end
@@ -36,8 +36,11 @@ def estimates_us(system: System, plans: GemmPlans, clock_mhz: float) -> Array:
     return np.asarray(us_of_cycles(cycles, clock_mhz) + gaps + fixed, dtype=float)
 
 
-def _launch_cycles(machine: Machine, schedules: Columns[Schedule]) -> Array:
-    """Rounds of the busiest SM's slots, the last of what is left over; at least the time of all DRAM traffic."""
+def launch_cycles(machine: Machine, schedules: Columns[Schedule]) -> Array:
+    """Time of each launch [SM cycles].
+
+    Rounds of the busiest SM's slots, the last of what is left over; at least the time of all DRAM traffic.
+    """
     sms, slots, grid = machine.sm_count, schedules.kernel.occupancy.ctas, schedules.ctas
     busiest = ceil_div(grid, sms)
     rounds = (busiest - 1) // slots
@@ -53,12 +56,43 @@ def _launch_cycles(machine: Machine, schedules: Columns[Schedule]) -> Array:
     return np.asarray(np.maximum(total + machine.l2_latency_cycles, dram))
 
 
+def busy_cycles(machine: Machine, schedules: Columns[Schedule]) -> dict[str, Array]:
+    """Cycles in which each resource works for a launch: of the SM with most CTAs, and of L2 and DRAM for all of them.
+
+    The names are those of :class:`gpusim.sim.outcome.LaunchOutcome`.
+    """
+    step, kernel, steps = schedules.step, schedules.kernel, schedules.steps
+    one = _step_cycles(machine, schedules)
+    ctas = ceil_div(schedules.ctas, machine.sm_count)
+    warps = ctas * kernel.math_warps / machine.sub_partitions
+    stored = schedules.store_bytes * schedules.store_passes
+    partial = schedules.epilogue.fixup_bytes * (schedules.epilogue.fixup_times > 0) * kernel.math_warps
+    passed = 2 * schedules.epilogue_shared_bytes / machine.shared_bytes_per_cycle
+    in_ports = steps * one.from_port + partial / machine.l2_port_bytes_per_cycle
+    out_ports = (stored + partial) / machine.l2_port_write_bytes_per_cycle
+    of_l2 = steps * step.l2_bytes + partial + (stored + partial) * machine.l2_write_cost
+    results, around = kernel.results, schedules.storing
+    rates = {pipe.name: pipe.instructions_per_cycle for pipe in machine.pipes}
+    multiplying = steps * one.pipe + results.scaling_fma / rates["fma"]
+    issued = steps * one.issue + (results.scaling_fma + around["alu"] + around["sfu"]) / machine.issue_per_cycle
+    return {
+        "arithmetic": warps * _largest(multiplying, *(count / rates[pipe] for pipe, count in around.items())),
+        "issue": warps * issued,
+        "shared_memory": ctas * (steps * one.port + passed),
+        "l2_port": ctas * (in_ports + out_ports),
+        "l2": schedules.ctas * of_l2 / machine.l2_bytes_per_cycle,
+        "dram": schedules.ctas * one.dram_traffic_bytes / machine.dram_bytes_per_cycle,
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class _StepCycles:
     """A k-step of one CTA, as columns [cycles], where no other unit is stated."""
 
-    warp: Array
-    """Time of a warp's pipe or scheduler, whichever is longer at work."""
+    pipe: Array
+    """Time of a warp's pipe."""
+    issue: Array
+    """Time of its scheduler."""
     port: Array
     """Time of the load/store port: what arrives, operands, and what passes registers on its way to shared memory."""
     arriving_port: Array
@@ -84,6 +118,11 @@ class _StepCycles:
     arrival: Array
     """Time from the request for a block to its last byte, where nothing else is under way."""
 
+    @property
+    def warp(self) -> Array:
+        """Time of a warp's pipe or scheduler, whichever is longer at work."""
+        return np.asarray(np.maximum(self.pipe, self.issue))
+
 
 def _step_cycles(machine: Machine, schedules: Columns[Schedule]) -> _StepCycles:
     step, kernel, moved = schedules.step, schedules.kernel, schedules.traffic
@@ -103,7 +142,8 @@ def _step_cycles(machine: Machine, schedules: Columns[Schedule]) -> _StepCycles:
     arrival = np.maximum(l2_latency + np.maximum(from_port, dram_latency), arriving)
     math, requested, alone = _iterations_of(machine, schedules, pipe, issue, operands, arriving, filling, arrival)
     return _StepCycles(
-        warp=np.maximum(pipe, issue),
+        pipe=pipe,
+        issue=issue,
         port=arriving + operands + filling,
         arriving_port=arriving,
         filling_port=filling,

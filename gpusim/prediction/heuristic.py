@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from typing import get_args
 
@@ -80,7 +81,7 @@ def tuned_clock_mhz(gpu: Gpu, table: KernelTable) -> float:
     return gpu.clock.base_mhz if on_cuda_cores else gpu.clock.boost_mhz
 
 
-def features_of(plans: GemmPlans) -> dict[Feature, Array]:
+def features_of(plans: GemmPlans, names: Collection[Feature] = FEATURES) -> dict[Feature, Array]:
     """What a library could know of each choice, by name; all but flags are logarithms.
 
     Tiles are compared with one of 64 x 64 x 32, so that weights of their size leave GEMV kernels, which have none, as
@@ -91,22 +92,26 @@ def features_of(plans: GemmPlans) -> dict[Feature, Array]:
     tile_m, tile_n = kernels.tile
     m, n = problems.m.astype(float), problems.n.astype(float) / max(1, len(problems.counts))
     rows, columns = np.minimum(tile_m, m), np.minimum(tile_n, n)
-    tall = elementwise(math.log, tile_m / tile_n)
+
+    def tall() -> Array:
+        return elementwise(math.log, tile_m / tile_n)
+
     tiles = main.grid.x * tile_m * main.grid.y * tile_n
     if problems.counts:  # of more groups of fewer tiles
         tiles = tiles * main.grid.batch / len(problems.counts)
     slots = plans.table.gpu.sm.count * kernels.occupancy.ctas
-    return {
-        "tile_intensity": elementwise(math.log, rows * columns / (rows + columns)),
-        "tile_area": elementwise(math.log, tile_m * tile_n / (64 * 64)),
+    known: dict[Feature, Callable[[], Array]] = {
+        "tile_intensity": lambda: elementwise(math.log, rows * columns / (rows + columns)),
+        "tile_area": lambda: elementwise(math.log, tile_m * tile_n / (64 * 64)),
         "tall_tile": tall,
-        "tile_along_result": tall * np.clip(elementwise(math.log, m / n), -1.0, 1.0),
-        "padding": elementwise(math.log, tiles / (m * n)),
-        "waves": elementwise(math.log, np.maximum(1.0, main.ctas / slots)),
-        "split_k": elementwise(math.log, choices.split_k),
-        "sliced_k": (kernels.warps_k > 1).astype(float),
-        "step_k": elementwise(math.log, kernels.tile_k / 32),
+        "tile_along_result": lambda: tall() * np.clip(elementwise(math.log, m / n), -1.0, 1.0),
+        "padding": lambda: elementwise(math.log, tiles / (m * n)),
+        "waves": lambda: elementwise(math.log, np.maximum(1.0, main.ctas / slots)),
+        "split_k": lambda: elementwise(math.log, choices.split_k),
+        "sliced_k": lambda: (kernels.warps_k > 1).astype(float),
+        "step_k": lambda: elementwise(math.log, kernels.tile_k / 32),
     }
+    return {name: known[name]() for name in names}
 
 
 def charges_of(plans: GemmPlans) -> dict[str, Array]:
@@ -122,9 +127,10 @@ def charges_of(plans: GemmPlans) -> dict[str, Array]:
 
 def scores_of(library: Library, plans: GemmPlans, estimates_us: Array) -> Array:
     """What a library goes by: the logarithm of the estimated time, with its bias."""
-    family, features = _families_of(plans), features_of(plans)
+    family, weights = _families_of(plans), _weights_of(CacheKey(library.heuristic_bias))
+    features = features_of(plans, weights)
     charges = np.where(family == len(WEIGHTED), -library.heuristic_bias.gemv_kernel_bonus, 0.0)
-    for feature, of_families in _weights_of(CacheKey(library.heuristic_bias)).items():
+    for feature, of_families in weights.items():
         charges = charges + of_families[family] * features[feature]
     return np.asarray(elementwise(math.log, estimates_us) + charges)
 

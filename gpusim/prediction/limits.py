@@ -113,7 +113,7 @@ class Run:
     options: Options
     timed: Timed
     timer: PlanTimer
-    """Simulates the plan, ``sampled``."""
+    """Simulates the plan, ``sampled``, or estimates it."""
     overhead_us: float
     """From the end of the kernels to the next one."""
     clock_is_given: bool = False
@@ -212,12 +212,12 @@ def _bounds(run: Run, busy: Mapping[str, float]) -> dict[str, float]:
 def _doubled_us(run: Run, name: str) -> float:
     """The time with a resource twice as good, at the clock that the power limit allows there [us].
 
-    Simulated at the clock of the run; what DRAM does not take is inverse to the clock.
+    Simulated, or estimated, at the clock of the run; what DRAM does not take is inverse to the clock.
     """
     improved, clock_mhz = _improved(CacheKey(run.system.gpu), name), run.clock_mhz
     timer = _planned_again(run, improved) if name in CHANGES_PLAN else run.timer
     machine = Machine.of(improved, clock_mhz)
-    outcomes = [timer.simulate(machine, launch, "sampled") for launch in timer.launches]
+    outcomes = timer.outcomes_on(machine)
     kernels_us = kernel_time_us(run.system, timer.planned, outcomes, clock_mhz)
     if run.calls:
         dram_cycles = sum(outcome.busy_cycles["dram"] for outcome in outcomes)
@@ -234,7 +234,7 @@ def _doubled_us(run: Run, name: str) -> float:
 def _planned_again(run: Run, improved: Gpu) -> PlanTimer:
     """The plan that the same kernel has on another GPU."""
     planned, library = run.timer.planned, run.system.library
-    pinned = replace(run.options, kernel=planned.name, detail="sampled")
+    pinned = replace(run.timer.options, kernel=planned.name)
     tuned = replace(library, tuned_for=library.tuned_for or run.system.gpu)
     system = replace(run.system, gpu=improved, library=tuned)
     again: Plan

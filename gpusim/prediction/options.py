@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gpusim.errors import excerpt
 from gpusim.hardware.gpu import Unit
-from gpusim.prediction.results import DETAILS
+from gpusim.prediction.results import DETAILS, SIMULATED
 from gpusim.prediction.selection import CORES
 from gpusim.workloads.conditions import L2_STATES, OPERANDS, checked_load
 
@@ -34,8 +34,14 @@ class Options:
     better. It changes the interval alone."""
     torch: str = ""
     """Version of PyTorch whose kernels run, such as ``2.1``; empty for the newest that is known."""
-    limits: bool = True
-    """Whether to find what would help, by further simulations; without them a bottleneck is the busiest resource."""
+    limits: bool | None = None
+    """Whether to find what would help, by further simulations, or further estimates of ``estimate``; without them a
+    bottleneck is the busiest resource. None: of what is simulated."""
+
+    @property
+    def finds_limits(self) -> bool:
+        """Whether a prediction finds what would help."""
+        return self.detail in SIMULATED if self.limits is None else self.limits and self.detail != "bound"
 
     def __post_init__(self) -> None:
         for name, value, known in (

@@ -18,6 +18,7 @@ from gpusim.lowering.convolution.plan import ConvolutionPlan
 from gpusim.lowering.convolution.transforms import Transform
 from gpusim.lowering.gemm.lower import lower, lower_tiles
 from gpusim.lowering.gemm.plan import GemmPlan, plan
+from gpusim.lowering.gemm.schedule import Schedule
 from gpusim.lowering.quantised import QuantisedPlan, quantising
 from gpusim.lowering.vector.plan import VectorPlan, vector_plan
 from gpusim.prediction.attention_selection import planned_attention
@@ -89,11 +90,14 @@ def _candidate(system: System, planned: VectorPlan | AttentionPlan, *, warm: boo
     return OnlyCandidate(planned, max(bounds.values()))
 
 
-def launches_of(gpu: Gpu, planned: Plan, detail: str = "sampled") -> tuple[Launch, ...]:
-    """The launches of a plan, in order: for ``full`` with edge tiles as they are."""
+def launches_of(gpu: Gpu, planned: Plan, detail: str = "sampled") -> tuple[Launch | Schedule, ...]:
+    """The launches of a plan, in order: for ``full`` with edge tiles as they are, for ``estimate`` GEMMs as schedules.
+
+    Other launches have no estimate: frameworks choose their kernels by rule, so that no ranking estimates them.
+    """
     match planned:
         case GemmPlan():
-            return lower_tiles(gpu, planned) if detail == "full" else lower(planned)
+            return _launches_of_gemm(gpu, planned, detail)
         case ConvolutionPlan(before=before, gemm=gemm, after=after):
             launches = launches_of(gpu, gemm, detail)
             return (*_launches(before), *launches, *_launches(after))
@@ -105,6 +109,12 @@ def launches_of(gpu: Gpu, planned: Plan, detail: str = "sampled") -> tuple[Launc
             return (first.launch, *launches_of(gpu, gemm, detail))
         case DepthwisePlan():
             return planned.launches
+
+
+def _launches_of_gemm(gpu: Gpu, planned: GemmPlan, detail: str) -> tuple[Launch | Schedule, ...]:
+    if detail == "estimate":
+        return planned.schedules
+    return lower_tiles(gpu, planned) if detail == "full" else lower(planned)
 
 
 def memsets_of(planned: Plan) -> int:

@@ -7,7 +7,7 @@ DRAM and what lies around the chip do not. Leakage rises with the temperature, a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Gpu, Power
@@ -114,15 +114,39 @@ def limit_w(gpu: Gpu, busy_us: float) -> float:
 
 
 def sustained_clock(gpu: Gpu, used: Energy, time_at: Callable[[float], float], calls: float = math.inf) -> Sustained:
-    """Highest clock within the board limit.
+    """Highest clock within the board limit, as :func:`governor` finds it.
+
+    Args:
+        used: energy of one execution.
+        time_at: duration at a clock [us]; called a few times, at most once per clock.
+        calls: executions back to back, after which the board may rest.
+    """
+    return settled(governor(gpu, used, calls), time_at)
+
+
+def settled(search: Generator[float, float, Sustained], time_at: Callable[[float], float]) -> Sustained:
+    """What a search finds that yields clocks [MHz] and is sent the durations there [us]."""
+    try:
+        clock_mhz = next(search)
+        while True:
+            clock_mhz = search.send(time_at(clock_mhz))
+    except StopIteration as end:
+        found: Sustained = end.value
+        return found
+
+
+def governor(
+    gpu: Gpu, used: Energy, calls: float = math.inf, further_us: float = 0.0
+) -> Generator[float, float, Sustained]:
+    """Search for the highest clock within the board limit: yields clocks [MHz], is sent the durations there [us].
 
     From a clock that was tried to others, time follows a power law: inverse to the clock where the SMs bind, flat
     where memory does. The clock at which that law meets the limit is tried next, within what brackets the answer.
 
     Args:
         used: energy of one execution.
-        time_at: duration at a clock [us]; called a few times, at most once per clock.
         calls: executions back to back, after which the board may rest.
+        further_us: what each execution takes besides, at any clock [us].
     """
     tolerance_w = TOLERANCE_FRACTION * (gpu.power.board_limit_w - gpu.power.idle_w)
 
@@ -130,7 +154,7 @@ def sustained_clock(gpu: Gpu, used: Energy, time_at: Callable[[float], float], c
         return power_w(gpu, used, time_us, clock_mhz, calls * time_us)
 
     low, high = gpu.clock.min_mhz, gpu.clock.max_mhz
-    tried, exponent = {high: time_at(high)}, 1.0
+    tried, exponent = {high: (yield high) + further_us}, 1.0
     clock, drawn = high, drawn_w(high, tried[high])
     if drawn <= limit_w(gpu, calls * tried[high]):
         return Sustained(high, drawn)
@@ -145,14 +169,16 @@ def sustained_clock(gpu: Gpu, used: Energy, time_at: Callable[[float], float], c
             clock = float(round(math.sqrt(low * high)))
             if clock in tried:
                 break
-        tried[clock] = time_at(clock)
+        tried[clock] = (yield clock) + further_us
         exponent = min(1.0, max(0.0, math.log(tried[clock] / tried[last]) / math.log(last / clock)))
         drawn = drawn_w(clock, tried[clock])
         over_w = drawn - limit_w(gpu, calls * tried[clock])
         if abs(over_w) <= tolerance_w:
             return Sustained(clock, drawn)
         low, high = (low, clock) if over_w > 0 else (clock, high)
-    return Sustained(low, drawn_w(low, tried.get(low) or time_at(low)))
+    if low not in tried:
+        tried[low] = (yield low) + further_us
+    return Sustained(low, drawn_w(low, tried[low]))
 
 
 def _clock_within(

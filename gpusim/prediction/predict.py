@@ -88,7 +88,7 @@ class Prepared:
             limits: whether to find what would help, where the options ask for it.
         """
         system, options = self.system, self.options
-        chosen = self.ranked.candidates[0].plan
+        chosen = self.timer.planned
         timed = self.timer.timed(at or self.timer.sustained())
         wrong = contradictions(timed)
         if wrong and options.detail == "sampled" and _warp_iterations(system.gpu, timed.totals) <= MOST_ITERATIONS:
@@ -101,15 +101,15 @@ class Prepared:
         of_limit = (*_unscaled_limit(system), *_held_below_base(system, timed)) if held else ()
         notes = (*_other_choice(system, self.ranked), *_stand_in(system, self.operator), *of_limit, *wrong)
         divided = breakdown(system.gpu, timed)
-        wanted = limits and options.limits and options.detail != "bound"
+        wanted = limits and options.finds_limits
         helping = self._limits(timed, divided, clock_is_given=at is not None) if wanted else None
         candidates = self.ranked.candidates
         return result_of(system, options, candidates, chosen, timed, notes, divided, helping, consistent=not wrong)
 
     def _limits(self, timed: Timed, divided: Breakdown, *, clock_is_given: bool) -> Limits:
-        """What would help the run, by ``sampled`` simulations."""
+        """What would help the run, by ``sampled`` simulations, or by the estimates of ``estimate``."""
         system, timer = self.system, self.timer
-        if self.options.detail != "sampled":
+        if self.options.detail == "full":
             sampled = replace(self.options, detail="sampled")
             timer = PlanTimer(system, timer.planned, sampled, timer.simulate)
         run = Run(system, self.operator, self.options, timed, timer, system.host.graph_gap_us, clock_is_given)
@@ -137,7 +137,8 @@ def prepare(
         raise UnsupportedError(f"{operator.flops:.3g} FLOP: a simulation counts up to 2^63; reduce a size")
     if ranked is None:
         ranked = rank(system, operator, options)
-    return Prepared(system, operator, options, ranked, PlanTimer(system, ranked.candidates[0].plan, options, simulate))
+    timer = ranked.timer or PlanTimer(system, ranked.candidates[0].plan, options, simulate)
+    return Prepared(system, operator, options, ranked, timer)
 
 
 def _without_jumps(machine: Machine, launch: Launch, detail: str) -> LaunchOutcome:
@@ -151,7 +152,9 @@ def _recorded(
     clock_mhz = timed.sustained.clock_mhz
     machine = Machine.of(system.gpu, clock_mhz)
     outcomes = [
-        simulate(machine, launch, options.detail, recorder=recorder, progress=progress) for launch in timed.launches
+        simulate(machine, launch, options.detail, recorder=recorder, progress=progress)
+        for launch in timed.launches
+        if isinstance(launch, Launch)  # which all are that are simulated
     ]
     return replace(timed, kernel_time_us=kernel_time_us(system, planned, outcomes, clock_mhz), outcomes=outcomes)
 

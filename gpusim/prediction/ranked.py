@@ -7,11 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from gpusim.lowering.gemm.problem import problem_of
-from gpusim.prediction.choose import Candidate, rankings
+from gpusim.prediction.choose import Candidate, GemmCandidate, rankings
 from gpusim.prediction.convolution_selection import ConvolutionRequest, convolutions_ranked_together
+from gpusim.prediction.estimated_together import PlannedTogether, settle_together
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import Plan, ranked_plans
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
+from gpusim.prediction.timing import PlanTimer
 from gpusim.system import System
 from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.gemm import Gemm
@@ -32,6 +34,8 @@ class Ranked:
 
     None too where there is nothing to choose: of operators that are not GEMMs.
     """
+    timer: PlanTimer | None = None
+    """Of the first candidate, where it was estimated together with others."""
 
 
 def rank(system: System, operator: Operator, options: Options) -> Ranked:
@@ -48,7 +52,8 @@ def rank(system: System, operator: Operator, options: Options) -> Ranked:
 def rank_together(requests: Sequence[RankRequest]) -> list[Ranked | None]:
     """The plans of many requests; GEMMs that differ in nothing but their sizes are ranked at once, convolutions too.
 
-    None where a request has nothing in common with others, or no plan: then :func:`rank` answers.
+    None where a request has nothing in common with others, or no plan: then :func:`rank` answers. Those that ask for
+    detail ``estimate`` are estimated at once, too.
     """
     alike: dict[tuple[object, ...], list[int]] = {}
     for number, (system, operator, options) in enumerate(requests):
@@ -63,7 +68,28 @@ def rank_together(requests: Sequence[RankRequest]) -> list[Ranked | None]:
         if len(numbers) > 1:
             for number, ranked in zip(numbers, _ranked([requests[number] for number in numbers]), strict=True):
                 answers[number] = ranked
-    return answers
+    return _estimated_together(requests, answers)
+
+
+def _estimated_together(requests: Sequence[RankRequest], answers: Sequence[Ranked | None]) -> list[Ranked | None]:
+    """Ranked plans with the timers of those GEMMs whose estimates are asked for."""
+    found = list(answers)
+    alike: dict[int, list[tuple[int, Ranked, GemmCandidate]]] = {}
+    for number, ((_, _, options), ranked) in enumerate(zip(requests, answers, strict=True)):
+        if options.detail == "estimate" and ranked and isinstance(first := ranked.candidates[0], GemmCandidate):
+            alike.setdefault(id(first.plans), []).append((number, ranked, first))
+    for those in alike.values():
+        plans, rows = those[0][2].plans, [first.row for _, _, first in those]
+        timers = [
+            PlanTimer(requests[number][0], planned, requests[number][2])
+            for (number, *_), planned in zip(
+                those, plans.plans_of_rows([first.operator for _, _, first in those], rows), strict=True
+            )
+        ]
+        for (number, ranked, _), timer in zip(those, timers, strict=True):
+            found[number] = replace(ranked, timer=timer)
+        settle_together(PlannedTogether(plans, rows, timers))
+    return found
 
 
 def _ranked(requests: Sequence[RankRequest]) -> list[Ranked | None]:

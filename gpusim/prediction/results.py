@@ -10,7 +10,10 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from gpusim.confidence import CalibratedOn, Evidence, Timed
 from gpusim.numbers.formats import FORMATS
 
-DETAILS = ("bound", "sampled", "full")
+DETAILS = ("bound", "estimate", "sampled", "full")
+"""Levels of detail, from closed forms to every CTA."""
+SIMULATED = ("sampled", "full")
+"""Those in which events are simulated, with the stalls of warps."""
 TENSOR_CYCLES = "sm__pipe_tensor_cycles_active.avg"
 NSIGHT_METRICS = (
     "gpu__time_duration.sum",

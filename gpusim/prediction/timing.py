@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Launch
+from gpusim.lowering.gemm.schedule import Schedule
 from gpusim.lowering.totals import Totals
+from gpusim.prediction.estimated import estimated
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import Plan, bounds_of, launches_of, memsets_of
-from gpusim.prediction.power import Sustained, energy, flush, power_w, sustained_clock
+from gpusim.prediction.power import Sustained, energy, flush, governor, power_w, settled
 from gpusim.progress import Progress
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.sim.simulate import simulate
@@ -26,13 +29,14 @@ FLOAT_ROUNDING = 1e-9
 class Timed:
     """A plan's run at the clock that the load leaves it."""
 
-    launches: tuple[Launch, ...]
+    launches: tuple[Launch | Schedule, ...]
+    """Those that are simulated, and schedules of those that are estimated."""
     totals: tuple[Totals, ...]
     """Work, traffic and occupancy of each launch."""
     sustained: Sustained
     kernel_time_us: float
     outcomes: list[LaunchOutcome]
-    """What the simulation of each launch gives; none for detail ``bound``."""
+    """What the simulation, or the closed form, of each launch gives; none for detail ``bound``."""
     bounds_us: dict[str, float]
     """Lower bounds of the time, by resource, at the highest clock."""
 
@@ -55,7 +59,7 @@ class Simulate(Protocol):
 
 
 class PlanTimer:
-    """A plan at any clock: its launches are simulated once for each clock that is requested.
+    """A plan at any clock: its launches are simulated, or estimated, once for each clock that is requested.
 
     Args:
         simulate: simulates a launch; callers that cache outcomes give their own.
@@ -65,42 +69,70 @@ class PlanTimer:
         self.launches = launches_of(system.gpu, planned, options.detail)
         self.totals = planned.totals
         self.energy = energy(system.gpu, self.totals, options.operands)
-        self._system, self.planned, self.options, self.simulate = system, planned, options, simulate
+        self.system, self.planned, self.options, self.simulate = system, planned, options, simulate
         self._runs: dict[float, list[LaunchOutcome]] = {}
+        self._settled: Sustained | None = None
 
     def time_at(self, clock_mhz: float) -> float:
         """Kernel time at a clock [us]."""
-        gpu = self._system.gpu
+        gpu = self.system.gpu
         if self.options.detail == "bound":
-            return max(bounds_of(gpu, self.planned, clock_mhz, warm=self.options.l2 == "warm").values())
+            return max(self._bounds_at(clock_mhz).values())
         if clock_mhz not in self._runs:
-            machine = Machine.of(gpu, clock_mhz)
-            self._runs[clock_mhz] = [self.simulate(machine, launch, self.options.detail) for launch in self.launches]
-        return kernel_time_us(self._system, self.planned, self._runs[clock_mhz], clock_mhz)
+            self._runs[clock_mhz] = self.outcomes_on(Machine.of(gpu, clock_mhz))
+        time_us = kernel_time_us(self.system, self.planned, self._runs[clock_mhz], clock_mhz)
+        return max(time_us, *self.bounds_us.values()) if self.options.detail == "estimate" else time_us
+
+    @cached_property
+    def bounds_us(self) -> dict[str, float]:
+        """Lower bounds of the time at the highest clock, by resource [us]."""
+        return self._bounds_at(self.system.gpu.clock.max_mhz)
+
+    def _bounds_at(self, clock_mhz: float) -> dict[str, float]:
+        return bounds_of(self.system.gpu, self.planned, clock_mhz, warm=self.options.l2 == "warm")
+
+    def outcomes_on(self, machine: Machine) -> list[LaunchOutcome]:
+        """What each launch takes on a machine: simulated, or in closed form where ``estimate`` has one."""
+        simulated = "sampled" if self.options.detail == "estimate" else self.options.detail
+        return [
+            estimated(machine, launch) if isinstance(launch, Schedule) else self.simulate(machine, launch, simulated)
+            for launch in self.launches
+        ]
 
     def sustained(self) -> Sustained:
         """The clock that the load leaves it, run again and again: the highest one where that is a burst."""
-        gpu, load = self._system.gpu, self.options.load
+        return self._settled or settled(self.settling(), self.time_at)
+
+    def settling(self) -> Generator[float, float, Sustained]:
+        """The search for that clock: yields clocks [MHz], is sent the kernel times there [us]."""
+        gpu, load = self.system.gpu, self.options.load
         if self.options.detail == "bound":  # a lower bound knows no power limit
-            return sustained_clock(gpu, self.energy, self.time_at, calls=0.0)
+            return (yield from governor(gpu, self.energy, calls=0.0))
         if load != FLUSHED:
-            return sustained_clock(gpu, self.energy, self.time_at, calls_of(load))
+            return (yield from governor(gpu, self.energy, calls_of(load)))
         between, between_us = flush(gpu)
+        calls = FLUSHED_BUSY_US / ((yield gpu.clock.max_mhz) + between_us)
+        at = yield from governor(gpu, self.energy + between, calls, between_us)
+        of_call_w = power_w(gpu, self.energy, (yield at.clock_mhz), at.clock_mhz, FLUSHED_BUSY_US)
+        return Sustained(at.clock_mhz, of_call_w)
 
-        def interval_us(clock_mhz: float) -> float:
-            return self.time_at(clock_mhz) + between_us
+    def knows(self, clock_mhz: float) -> bool:
+        """Whether the launches have been simulated, or estimated, at a clock."""
+        return clock_mhz in self._runs
 
-        calls = FLUSHED_BUSY_US / interval_us(gpu.clock.max_mhz)
-        clock_mhz = sustained_clock(gpu, self.energy + between, interval_us, calls).clock_mhz
-        of_call_w = power_w(gpu, self.energy, self.time_at(clock_mhz), clock_mhz, FLUSHED_BUSY_US)
-        return Sustained(clock_mhz, of_call_w)
+    def learn(self, clock_mhz: float, outcomes: list[LaunchOutcome]) -> None:
+        """What the launches take at a clock, where others have estimated them together with many more."""
+        self._runs[clock_mhz] = outcomes
+
+    def settle(self, at: Sustained) -> None:
+        """The clock that the load leaves it, where others have searched for it together with many more."""
+        self._settled = at
 
     def timed(self, sustained: Sustained) -> Timed:
         """The run at a clock."""
-        clock_mhz, gpu = sustained.clock_mhz, self._system.gpu
-        bounds = bounds_of(gpu, self.planned, gpu.clock.max_mhz, warm=self.options.l2 == "warm")
-        time_us = self.time_at(clock_mhz)
-        return Timed(self.launches, self.totals, sustained, time_us, self._runs.get(clock_mhz, []), bounds)
+        time_us = self.time_at(sustained.clock_mhz)
+        outcomes = self._runs.get(sustained.clock_mhz, [])
+        return Timed(self.launches, self.totals, sustained, time_us, outcomes, self.bounds_us)
 
 
 def time_plan(system: System, planned: Plan, options: Options, simulate: SimulateLaunch = simulate) -> Timed:

@@ -198,7 +198,7 @@ def _operator(text: str, conditions: Conditions) -> OperatorWorkload:
         if len(digits.lstrip("0")) > len(str(MOST_SIZE)) or int(digits) > MOST_SIZE:
             raise InputError(f"workload: {excerpt(digits)} exceeds {MOST_SIZE}; choose a smaller size")
     try:
-        return OperatorWorkload(operator_of(text), Options(**dict(conditions)))
+        return OperatorWorkload(operator_of(text), Options(**dict(conditions), limits=True))
     except ValueError as error:
         raise InputError(f"workload: {error}") from None
 

@@ -46,8 +46,8 @@ class BoardRequest(_Part):
 class Conditions(_Part):
     """How an operator runs."""
 
-    detail: Literal["bound", "sampled"] = "sampled"
-    """Closed-form bounds, or the simulation of a representative SM."""
+    detail: Literal["bound", "estimate", "sampled"] = "sampled"
+    """Closed-form bounds, closed-form estimates, or the simulation of a representative SM."""
     l2: L2State = "cold"
     """State of L2 at the start."""
     load: Annotated[str, BeforeValidator(checked_load)] = "sustained"

@@ -8,7 +8,7 @@ from pathlib import Path
 from gpusim.errors import InputError
 from gpusim.execution.cases import OperatorCase, naming
 from gpusim.prediction.predict import predict
-from gpusim.prediction.results import Result
+from gpusim.prediction.results import SIMULATED, Result
 from gpusim.progress import Progress, no_progress
 from gpusim.report.trace_events import write_timeline
 from gpusim.sim.trace import Recorder
@@ -57,11 +57,12 @@ def recorded(case: OperatorCase, limit: int, progress: Progress = no_progress) -
         limit: most events that are kept.
 
     Raises:
-        InputError: ``bound`` simulates nothing.
+        InputError: the events of ``bound`` and ``estimate`` are not simulated.
         UnsupportedError: The GPU cannot run the case.
     """
-    if case.workload.options.detail == "bound":
-        raise InputError("detail: 'bound' simulates nothing; a timeline needs 'sampled' or 'full'")
+    detail = case.workload.options.detail
+    if detail not in SIMULATED:
+        raise InputError(f"detail: '{detail}' has no events; a timeline needs 'sampled' or 'full'")
     recorder = Recorder(limit)
     with naming(case):
         return predict(case.system, case.workload.operator, case.workload.options, recorder, progress), recorder

@@ -154,3 +154,20 @@ def test_sizes_beyond_doubles_are_planned_as_exactly_as_others(name: str) -> Non
     exact, fast = (plans_of(table, Problems.of(some), choices, warm=True) for some in (problems, problems[:1]))
     for row in range(count):
         assert exact.plan(gemms[0], row) == fast.plan(gemms[0], row)
+
+
+@settings(max_examples=40)
+@given(
+    SYSTEMS,
+    KINDS,
+    st.sampled_from(["sustained", "burst", "flushed", "25"]),
+    st.lists(st.tuples(SIZES, SIZES, SIZES), min_size=2, max_size=12),
+)
+def test_estimated_together_every_product_has_the_result_it_has_alone(
+    system: System, kind: dict[str, object], load: str, sizes: list[tuple[int, int, int]]
+) -> None:
+    options = Options("estimate", load=load, limits=False)
+    questions: list[RankRequest] = [(system, Gemm(*size, **kind), options) for size in sizes]  # type: ignore[arg-type]
+    for question, ranked in zip(questions, rank_together(questions), strict=True):
+        if ranked is not None:
+            assert predict(*question, ranked=ranked) == predict(*question)

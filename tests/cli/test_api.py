@@ -90,7 +90,7 @@ def test_a_gpu_can_be_loaded_once_and_changed() -> None:
         ({"arch": "a100-sxm5-40gb"}, "a100-sxm5-40gb: unknown GPU; did you mean A100-SXM"),
         ({"dtype": "bf61"}, "unknown data type 'bf61'; nearest: bf16"),
         ({"dtype": "bf16"}, "T4 (compute capability 7.5) has no bf16 multiplication"),
-        ({"detail": "sampeld"}, "'sampeld' is not one of 'bound', 'sampled', 'full'"),
+        ({"detail": "sampeld"}, "'sampeld' is not one of 'bound', 'estimate', 'sampled', 'full'"),
         ({"l2": "hot"}, "'hot' is not one of 'cold', 'warm'"),
         ({"unit": "tenser"}, "'tenser' is not one of 'cuda', 'tensor'"),
         ({"load": "brust"}, "load brust: expected sustained, burst, flushed or a number of calls back to back"),

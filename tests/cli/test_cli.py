@@ -104,7 +104,7 @@ def test_a_prediction_is_one_object(command: RunGpusim) -> None:
     assert result["nsight"]["gpu__time_duration.sum"] == pytest.approx(1e3 * result["kernel_time_us"])
 
 
-@pytest.mark.parametrize("detail", ["bound", "sampled", "full"])
+@pytest.mark.parametrize("detail", ["bound", "estimate", "sampled", "full"])
 def test_the_same_question_gets_the_same_bytes(gpusim: RunGpusim, detail: str) -> None:
     question = ("gemm", "--arch", "a100-sxm4-40gb", *SMALL, "--detail", detail, "--format", "json")
     first, second = gpusim(*question), gpusim(*question)

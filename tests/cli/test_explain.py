@@ -37,7 +37,7 @@ BERT_OPERATORS = {"gemm", "softmax", "layernorm", "elementwise", "reduction"}
     m=st.integers(1, 300),
     n=st.integers(1, 300),
     k=st.integers(1, 300),
-    detail=st.sampled_from(["bound", "sampled"]),
+    detail=st.sampled_from(["bound", "estimate", "sampled"]),
 )
 def test_parts_add_up_to_the_time(arch: str, op: str, m: int, n: int, k: int, detail: str) -> None:
     sizes = {"m": m, "n": n} if op in {"softmax", "add"} else {"m": m, "n": n, "k": k}
@@ -49,7 +49,7 @@ def test_parts_add_up_to_the_time(arch: str, op: str, m: int, n: int, k: int, de
     assert {part.name for part in parts} <= MEANINGS.keys()
 
 
-@pytest.mark.parametrize("detail", ["bound", "sampled"])
+@pytest.mark.parametrize("detail", ["bound", "estimate", "sampled"])
 @pytest.mark.parametrize(
     "operator",
     [

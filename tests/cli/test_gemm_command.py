@@ -195,7 +195,7 @@ T4 = load_spec("t4").gpu
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        ({"detail": "sampeld"}, "detail: 'sampeld' is not one of 'bound', 'sampled', 'full'"),
+        ({"detail": "sampeld"}, "detail: 'sampeld' is not one of 'bound', 'estimate', 'sampled', 'full'"),
         ({"l2": "hot"}, "l2: 'hot' is not one of 'cold', 'warm'"),
         ({"unit": "gpu"}, "unit: 'gpu' is not one of 'cuda', 'tensor'"),
         (

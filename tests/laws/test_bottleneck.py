@@ -90,7 +90,7 @@ def test_cuda_cores_that_multiply_are_busy_and_tensor_cores_are_not() -> None:
     assert result.counters.tensor_active_fraction == 0.0
 
 
-@pytest.mark.parametrize("detail", ["bound", "sampled", "full"])
+@pytest.mark.parametrize("detail", ["bound", "estimate", "sampled", "full"])
 def test_the_shares_add_up_to_the_kernel_time(detail: str) -> None:
     for size in (64, 512, 1000):
         result = predict(V100.system, Gemm(size, size, size, Dtype.FP16), Options(detail=detail))

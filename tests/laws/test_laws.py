@@ -255,7 +255,7 @@ def test_the_causes_of_a_warp_fill_its_life_without_gap_or_overlap(data: st.Data
 # The same input gives the same output
 
 
-@pytest.mark.parametrize("detail", ["bound", "sampled", "full"])
+@pytest.mark.parametrize("detail", ["bound", "estimate", "sampled", "full"])
 @settings(max_examples=15)
 @given(data=st.data(), name=NAMES, l2=L2)
 def test_the_same_input_gives_the_same_bytes(data: st.DataObject, name: str, l2: str, detail: str) -> None:

@@ -598,7 +598,10 @@ def test_wrong_input_is_one_line_and_leaves_what_was_there(command: RunGpusim, t
     assert "unknown GPU" in refused(command("trace", "--arch", "t44", *small, "-o", kept))
     assert "takes one GPU" in refused(command("trace", "--arch", "t4", "--arch", "v100", *small, "-o", kept))
     assert "unknown data type" in refused(command("trace", "--arch", "t4", *small, "--dtype", "fp61", "-o", kept))
-    assert "detail: 'bound'" in refused(command("trace", "--arch", "t4", *small, "--detail", "bound", "-o", kept))
+    for detail in ("bound", "estimate"):
+        assert f"detail: '{detail}'" in refused(
+            command("trace", "--arch", "t4", *small, "--detail", detail, "-o", kept)
+        )
     assert "'--limit'" in refused(command("trace", "--arch", "t4", *small, "--limit", "0", "-o", kept))
     assert "no kernel" in refused(command("trace", "--arch", "t4", *small, "--kernel", "sgemm", "-o", kept))
     assert "no folder" in refused(command("trace", "--arch", "t4", *small, "-o", tmp_path / "none" / "t.json"))

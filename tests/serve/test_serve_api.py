@@ -94,7 +94,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"workload": GEMM, "gpu": "t4", "overrides": {"l2.latency_cycles": 9999}}, "override: l2.far_latency_cycles"),
     (
         {"workload": GEMM, "gpu": "t4", "conditions": {"detail": "full"}},
-        "conditions.detail: input should be 'bound' or",
+        "conditions.detail: input should be 'bound', 'estimate' or",
     ),
     ({"workload": GEMM, "gpu": "t4", "conditions": {"l3": 1}}, "conditions.l3: unknown field; did you mean l2?"),
     (

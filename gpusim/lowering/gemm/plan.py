@@ -6,7 +6,7 @@ at once, as columns; one of them becomes a :class:`GemmPlan` when it is requeste
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -167,14 +167,35 @@ class GemmPlans:
 
     def plan(self, operator: GemmOperator, row: int) -> GemmPlan:
         """The plan of a row, which is a choice for ``operator``."""
-        number = self.choices.kernel.item(row)
-        kernel, table = self.table.kernels[number], self.table
-        name = kernel.printed_name(problem_of(operator).layout, operator.dtype)
-        main = self.main.row(row, name=name, kernel=table.facts[number])
-        seconds = tuple(
-            columns.row(place) for rows, columns in self.reductions for place in np.flatnonzero(rows == row).tolist()
-        )
-        return GemmPlan(operator, kernel, "reduce" if self.choices.reduce[row] else "in_kernel", (main, *seconds))
+        return self.plans_of_rows([operator], [row])[0]
+
+    def plans_of_rows(self, operators: Sequence[GemmOperator], rows: Sequence[int]) -> list[GemmPlan]:
+        """The plans of some rows, each a choice for one of the operators."""
+        chosen = np.array(rows)
+        numbers: list[int] = self.choices.kernel[chosen].tolist()
+        reduces: list[bool] = self.choices.reduce[chosen].tolist()
+        kernels = [self.table.kernels[number] for number in numbers]
+        names = [
+            kernel.printed_name(problem_of(operator).layout, operator.dtype)
+            for operator, kernel in zip(operators, kernels, strict=True)
+        ]
+        main = self.main.records(chosen, name=names, kernel=[self.table.facts[number] for number in numbers])
+        launches: list[tuple[Schedule, ...]] = [(one,) for one in main]
+        for columns, places_of, places in self.second_kernels(chosen):
+            for number, second in zip(places_of.tolist(), columns.records(places), strict=True):
+                launches[number] = (main[number], second)
+        return [
+            GemmPlan(operator, kernel, "reduce" if reduced else "in_kernel", schedules)
+            for operator, kernel, reduced, schedules in zip(operators, kernels, reduces, launches, strict=True)
+        ]
+
+    def second_kernels(self, chosen: Array) -> Iterator[tuple[Columns[Schedule], Array, Array]]:
+        """Second kernels of some rows: columns, numbers among those rows, and their places in the columns."""
+        for rows, columns in self.reductions:
+            places = np.searchsorted(rows, chosen)
+            numbers = np.flatnonzero(rows[np.minimum(places, len(rows) - 1)] == chosen)
+            if len(numbers):
+                yield columns, numbers, places[numbers]
 
 
 def plan(

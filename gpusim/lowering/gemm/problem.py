@@ -78,7 +78,7 @@ class Problem:
         return *operands, *outputs, *adds, self.counts
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=2048)
 def problem_of(operator: GemmOperator) -> Problem:
     """Column-major view of a workload."""
     match operator:

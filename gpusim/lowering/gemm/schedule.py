@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Gpu
-from gpusim.launch import Axis, Grid, Runs
+from gpusim.launch import Axis, Grid, Resources, Runs
 from gpusim.lowering.gemm.kernel_facts import KernelFacts
 from gpusim.lowering.locality import Traffic
 from gpusim.units import ceil_div
@@ -107,6 +107,11 @@ class Schedule:
     traffic: Traffic
     cold: bool
     """Operands were not used lately: the first loads of an SM also miss the TLB."""
+
+    @property
+    def resources(self) -> Resources:
+        """What a CTA occupies of an SM."""
+        return self.kernel.resources
 
     @property
     def warps(self) -> int:
