@@ -72,6 +72,7 @@ class Arguments(GpuArguments, total=False):
     page_tokens: int | None
     window: int | None
     mask_by: str
+    alibi: str | bool
     implementation: str
     kv_dtype: str | Dtype | None
     function: str
@@ -216,7 +217,7 @@ def predict(
         b_dtype, group, scales, quantise, counts: The same of quantised operands, and of groups with weights of their
             own: ``b_dtype`` of weights, how many share a scale, what else has one, what quantises A within the call;
             rows of A for each group.
-        batch, heads, key_heads, causal, mask, mask_by, dropout: Further properties of attention.
+        batch, heads, key_heads, causal, mask, mask_by, alibi, dropout: Further properties of attention.
         packed, page_tokens, appends, window, implementation, kv_dtype: As a serving engine launches it; see
             :class:`gpusim.Attention`.
         function, reads, writes: What a ``pointwise``, ``row_reduction`` or ``column_reduction`` computes and touches,

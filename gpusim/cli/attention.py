@@ -46,6 +46,9 @@ class AttentionOptions:
             metavar="LETTERS",
         ),
     ] = ""
+    alibi: Annotated[
+        bool, typer.Option("--alibi", help="Lower scores by the distance of query and key, within the kernel.")
+    ] = False
     dropout: Annotated[bool, typer.Option("--dropout", help="Apply dropout to the scores.")] = False
     packed: Annotated[
         bool,

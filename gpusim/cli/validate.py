@@ -38,7 +38,7 @@ bmm                              in a framework, several at once
 conv_fwd, conv_bwd_inputs,       convolutions: columns n_img, in_channels, height, width, out_channels, filter_h,
 conv_bwd_weights                 filter_w, pad_h, pad_w, stride_h, stride_w, groups
 attention_fwd, attention_bwd     m queries, n keys, k elements of a head; columns heads, key_heads, causal, mask,
-                                 mask_by
+                                 mask_by, alibi
 softmax, layernorm, add, gelu …  m rows of n elements, k empty
 
 layout has the letters of BLAS's column-major call: of the row-major x W' of a linear layer it is tn, of x W nn.

@@ -89,6 +89,17 @@ class Combination(Entry):
     part_instructions: Work = Field(description="of a thread, for each part of its elements")
 
 
+class DistanceBias(Entry):
+    """What computes a bias that grows with the distance of query and key."""
+
+    causal: Work = Field(description="where all rows may have the bias of the last one: it differs by the key alone")
+    otherwise: Work = Field(description="where keys on both sides of a query are seen")
+
+    def of(self, *, causal: bool) -> Work:
+        """The work of a score."""
+        return self.causal if causal else self.otherwise
+
+
 class AttentionFamily(Entry):
     """Kernels of one template, which differ in their tile only."""
 
@@ -182,6 +193,9 @@ class AttentionFamily(Entry):
         default=Work(), description="of a score of a tile that the causal mask crosses, beside what it takes elsewhere"
     )
     mask: Work = Field(default=Work(), description="of a score to which a bias is added")
+    alibi: DistanceBias | None = Field(
+        default=None, description="of a score that is lowered by the distance of query and key; never if absent"
+    )
     dropout: Work = Field(default=Work(), description="of a score that may be dropped")
     spilled_words: Instructions = Field(default=0.0, description="of a thread and tile: local memory read or written")
     kernels: Annotated[tuple[AttentionTile, ...], Field(min_length=1)] = Field(
@@ -216,6 +230,7 @@ class AttentionKernel:
             and operator.dtype in family.dtypes
             and (operator.kv_dtype in family.key_dtypes if operator.kv_dtype else not family.key_dtypes)
             and (family.masks or not operator.mask)
+            and (family.alibi is not None or not operator.alibi)
             and (family.pages or not paged)
             and family.packed in (None, operator.packed)
             and (family.windows or operator.window is None)

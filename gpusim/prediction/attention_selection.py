@@ -103,6 +103,7 @@ def _able(system: System, operator: Attention, name: str | None) -> list[Attenti
             has = f"keys may be in {', '.join(kept)}" if kept else "they have none for keys of another type"
         extra = [
             *(["with a mask"] if operator.mask else []),
+            *(["with ALiBi"] if operator.alibi else []),
             *(["with dropout"] if operator.dropout else []),
             *(["in pages"] if operator.page_tokens is not None else []),
             *(["in windows"] if operator.window is not None else []),

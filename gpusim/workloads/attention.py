@@ -25,6 +25,7 @@ ATTENTION_COLUMNS = (
     "window",
     "implementation",
     "kv_dtype",
+    "alibi",
 )
 """Further columns of attention in the measured CSV schema; m are queries, n keys, k is the size of a head."""
 _PRODUCTS = {"attention_fwd": 2, "attention_bwd": 5}
@@ -80,6 +81,9 @@ class Attention:
     """One of ``IMPLEMENTATIONS``; empty: the framework chooses."""
     kv_dtype: Dtype | None = None
     """Type in which pages keep keys and values, of 8 bits; None: that of the queries."""
+    alibi: bool = False
+    """Whether scores are lowered in proportion to the distance of query and key, which the kernel computes (Press et
+    al., arXiv:2108.12409)."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", dtype_named(self.dtype))
@@ -241,4 +245,5 @@ class Attention:
             **{name: "yes" if getattr(self, name) else "" for name in PROPERTIES},
             **{name: getattr(self, name) or "" for name in ("mask_by", "page_tokens", "window", "implementation")},
         }
-        return columns | ({"kv_dtype": self.kv_dtype.value} if self.kv_dtype else {})
+        columns |= {"kv_dtype": self.kv_dtype.value} if self.kv_dtype else {}
+        return columns | ({"alibi": "yes"} if self.alibi else {})

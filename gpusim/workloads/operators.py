@@ -143,7 +143,7 @@ def _attention(op: str, given: Mapping[str, Any]) -> Operator:
     batch, heads = given.get("batch", 1), given.get("heads", 1)
     m, k, dtype = (_needed(op, given, name) for name in ("m", "k", "dtype"))
     n = given.get("n", m)
-    chosen: dict[str, Any] = {name: _truth(given, name) for name in PROPERTIES}
+    chosen: dict[str, Any] = {name: _truth(given, name) for name in (*PROPERTIES, "alibi")}
     chosen |= {name: given.get(name) for name in ("page_tokens", "window", "key_heads", "kv_dtype")}
     chosen |= {name: given.get(name) or "" for name in ("mask_by", "implementation")}
     return Attention(batch, heads, m, n, k, dtype, op, **chosen)

@@ -46,7 +46,7 @@ def test_attention_is_read_back_from_its_columns(
 ) -> None:
     batch, heads, queries, keys, head_dim = sizes
     operator = Attention(batch, 2 * heads, queries, keys + queries, head_dim, Dtype.BF16, op, heads, *chosen)
-    operator = replace(operator, mask_by="hq" if operator.mask else "")
+    operator = replace(operator, mask_by="hq" if operator.mask else "", alibi=operator.causal)
     assert parse_operator(operator.columns) == operator
 
 
@@ -127,6 +127,44 @@ def test_the_framework_picks_kernels_by_type_mask_and_size() -> None:
 
 
 # Masks and biases ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("board", [A100, "l40s", "h100-sxm"])
+@pytest.mark.parametrize(
+    "operator",
+    [
+        Attention(4, 16, 1024, 1024, 64, Dtype.BF16, causal=True),
+        Attention(4, 16, 1024, 1024, 64, Dtype.BF16),
+        Attention(4, 16, 1024, 1024, 64, Dtype.BF16, "attention_bwd", causal=True),
+        Attention(4, 16, 1, 1024, 64, Dtype.BF16, causal=True, packed=True, page_tokens=16, implementation="flash2"),
+    ],
+    ids=["causal", "both sides", "backward", "token"],
+)
+def test_a_bias_by_distance_costs_instructions_and_reads_nothing(board: str, operator: Attention) -> None:
+    system = load_spec(board).system
+    plain, lowered = (predict(system, one) for one in (operator, replace(operator, alibi=True)))
+    assert lowered.kernel == plain.kernel
+    assert lowered.counters.dram_bytes == pytest.approx(plain.counters.dram_bytes)
+    assert 0.999 < lowered.kernel_time_us / plain.kernel_time_us < 1.15
+    counts = [
+        planned_attention(system, of, warm=False).main_totals.other_instructions
+        for of in (operator, replace(operator, alibi=True))
+    ]
+    assert counts[0] < counts[1]
+
+
+@pytest.mark.parametrize(
+    ("board", "implementation"),
+    [("t4", ""), ("h100-sxm", "flash3"), (A100, "memory_efficient")],
+)
+def test_kernels_that_have_no_bias_by_distance_are_refused(board: str, implementation: str) -> None:
+    operator = Attention(1, 8, 128, 128, 64, Dtype.FP16, alibi=True, implementation=implementation)
+    by = f" by {implementation}" if implementation else ""
+    with pytest.raises(
+        UnsupportedError, match=f"no kernel for attention_fwd of fp16 with ALiBi{by} in its kernel catal"
+    ):
+        _ = predict(load_spec(board).system, operator)
+
 
 BIASED = Attention(8, 12, 512, 512, 64, Dtype.FP16, mask=True)
 

@@ -159,6 +159,7 @@ class Parts:
         works = [
             family.score,
             *([family.mask] if operator.mask else []),
+            *([family.alibi.of(causal=operator.causal)] if family.alibi and operator.alibi else []),
             *([family.dropout] if operator.dropout else []),
         ]
         edge, crossed = family.edge.by_pipe, self.walk.edge_share
