@@ -64,7 +64,7 @@ SPEEDUP = "- {kind: speedup, baseline: T4, lines: [{label: l, value: RATIO}]}"
         (TWO + f"- {{kind: time, title: {'t' * 201}}}", ":6: plots.0.title: "),
         (
             TWO + "- stalls\ndetail: bound",
-            ":6: plots.0: a closed-form bound has no stall ledger; write detail: sampled",
+            ":6: plots.0: a closed form has no stall ledger; write detail: sampled",
         ),
         (TWO + "- sparse_speedup", ":6: plots.0: a sparse speedup needs both; write sparsity: [dense, '2:4']"),
         (
