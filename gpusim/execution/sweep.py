@@ -36,8 +36,7 @@ MOST_IN_CHUNK = 32
 """Cases sent to a worker together, at most: some tenths of a second, for smooth progress and quick interrupts."""
 MOST_ESTIMATED = 512
 """Cases of detail ``estimate`` sent together, at most: what is evaluated in arrays costs each of many less."""
-CHUNKS_OF_ESTIMATES = 16
-CHUNKS = 64
+CHUNKS, CHUNKS_OF_ESTIMATES = 64, 16
 """A sweep has at least so many where it has as many cases, so that all workers end at about the same time."""
 CHUNKS_NEAR = 8
 """Chunks whose cases may change places."""

@@ -101,6 +101,9 @@ def _able(system: System, operator: Attention, name: str | None) -> list[Attenti
         kept = dict.fromkeys(dtype.value for one in known for dtype in one.family.key_dtypes)
         if operator.kv_dtype:
             has = f"keys may be in {', '.join(kept)}" if kept else "they have none for keys of another type"
+        if operator.alibi:
+            having = dict.fromkeys(one.implementation for one in known if one.family.alibi)
+            has = f"{', '.join(having)} has it" if having else "give mask, with mask_by hq, as PyTorch does"
         extra = [
             *(["with a mask"] if operator.mask else []),
             *(["with ALiBi"] if operator.alibi else []),

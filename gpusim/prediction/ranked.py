@@ -35,7 +35,7 @@ class Ranked:
     None too where there is nothing to choose: of operators that are not GEMMs.
     """
     timer: PlanTimer | None = None
-    """Of the first candidate, where it was estimated together with others."""
+    """Estimate of the first candidate, where it was made together with others."""
 
 
 def rank(system: System, operator: Operator, options: Options) -> Ranked:

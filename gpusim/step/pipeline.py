@@ -49,7 +49,7 @@ def predict_pipelined_inference(
     simulate: Simulate,
     peers: Peers,
 ) -> Step:
-    """As many batches as stages, each of them once through all: what the GPU of the slowest stage does in that time.
+    """The GPU of the slowest stage, while as many batches as there are stages go once through all of them.
 
     A batch takes the sum of its passes and messages, or what the slowest stage takes for all batches. What the host
     does before a step delays the first stage alone.

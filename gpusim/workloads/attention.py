@@ -121,7 +121,7 @@ class Attention:
         if self.appends and self.page_tokens is None:
             raise ValueError("appends: tokens are appended to pages; give page_tokens, too")
         if self.kv_dtype is not None and self.page_tokens is None:
-            raise ValueError("kv_dtype: pages of a cache alone keep another type; give page_tokens, too")
+            raise ValueError("kv_dtype: only pages of a cache keep another type; give page_tokens, too")
         if self.backward and (self.page_tokens is not None or self.window is not None):
             name = "page_tokens" if self.page_tokens is not None else "window"
             raise ValueError(f"{name}: the backward pass has no {name.split('_')[0]}s")

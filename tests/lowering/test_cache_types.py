@@ -67,7 +67,7 @@ def test_new_tokens_are_read_as_computed_and_kept_in_a_byte() -> None:
 @pytest.mark.parametrize(
     ("changed", "problem"),
     [
-        ({"page_tokens": None}, "kv_dtype: pages of a cache alone keep another type; give page_tokens, too"),
+        ({"page_tokens": None}, "kv_dtype: only pages of a cache keep another type; give page_tokens, too"),
         ({"kv_dtype": "fp9"}, "fp9"),
     ],
 )
@@ -178,7 +178,7 @@ def test_no_time_is_below_its_bound(board: str) -> None:
 
 
 def test_a_cache_in_fp8_pays_beyond_some_thousand_tokens_on_hopper() -> None:
-    """As published, within the two: what a further token of the cache takes, over that in BF16, and where both meet.
+    """Published, and within the two: what a further token of the cache takes, over that in BF16, and where both meet.
 
     vLLM, "The State of FP8 KV-Cache and Attention Quantization" (2026), Llama-3.1 8B: 0.54 at best, 7,000 tokens.
     vllm-project/flash-attention pull request 96, whose tiles these are, Qwen3-Coder-30B: 1 / 1.39.

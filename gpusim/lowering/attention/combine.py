@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gpusim.hardware.gpu import Gpu
 from gpusim.launch import Grid, Launch, Resources, Tensor
 from gpusim.library.attention import AttentionKernel, Combination
-from gpusim.lowering.attention.parts import PARTIAL_BYTES, WIDE_ACCESS_BYTES
+from gpusim.lowering.attention.parts import ACCUMULATOR_BYTES, WIDE_ACCESS_BYTES
 from gpusim.lowering.locality import Traffic, survival_fraction
 from gpusim.lowering.pages import effective_l2_bytes
 from gpusim.lowering.totals import Lowered, Totals, totals_of
@@ -43,7 +43,7 @@ def combination_plan(gpu: Gpu, operator: Attention, kernel: AttentionKernel, par
     ctas = math.ceil(elements / operator.head_dim / (combination.elements // columns))
     if kernel.implementation == "flash3":
         ctas *= math.ceil(operator.head_dim / columns)
-    read_bytes = parts * elements * PARTIAL_BYTES if parts > 1 else 0.0
+    read_bytes = parts * elements * ACCUMULATOR_BYTES if parts > 1 else 0.0
     sums_bytes = parts * elements / operator.head_dim * STATISTIC_BYTES
     written = operator.queries_bytes if parts > 1 else 0.0
     missed = 1.0 - survival_fraction(read_bytes, effective_l2_bytes(gpu)) if read_bytes else 0.0
@@ -70,7 +70,7 @@ def _program(
     first: Program = (sums, WaitLoad())
     if parts == 1:
         return first
-    part_bytes = elements * PARTIAL_BYTES
+    part_bytes = elements * ACCUMULATOR_BYTES
     count = part_bytes / WIDE_ACCESS_BYTES
     read = Read(PARTS, part_bytes, part_bytes)
     load, ahead = Load((read,), part_bytes, count), Load((read,), part_bytes, count, prefetch_distance=1)

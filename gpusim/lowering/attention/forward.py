@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from gpusim.lowering.attention.parts import Parts
+from gpusim.lowering.attention.parts import ACCUMULATOR_BYTES, Parts
 from gpusim.lowering.vector.arithmetic import SHUFFLED_BYTES
 from gpusim.program import Barrier, Drain, LoadShared, Program, Repeat, StoreShared, WaitLoad
-
-PARTIAL_BYTES = 4
-"""The largest score of a row, or its sum."""
 
 
 def forward_program(parts: Parts) -> Program:
@@ -81,7 +78,7 @@ def _ahead_iteration(parts: Parts) -> Program:
 def _added_warps(parts: Parts) -> Program:
     """Results of warps that divided the keys, added up through shared memory."""
     tile = parts.kernel.tile
-    size_bytes = tile.queries / tile.warps[0] * tile.max_head_dim * PARTIAL_BYTES
+    size_bytes = tile.queries / tile.warps[0] * tile.max_head_dim * ACCUMULATOR_BYTES
     count = size_bytes / SHUFFLED_BYTES
     return StoreShared(size_bytes, count), Barrier(), LoadShared(size_bytes, count)
 
@@ -91,7 +88,7 @@ def _staged_iteration(parts: Parts) -> Program:
     tile, walk = parts.kernel.tile, parts.walk
     queries, keys = parts.warp_scores
     met_rows = walk.share * walk.met_rows
-    row_partials = tile.queries * PARTIAL_BYTES / parts.kernel.warps
+    row_partials = tile.queries * ACCUMULATOR_BYTES / parts.kernel.warps
     return (
         Barrier(),
         *parts.iteration,

@@ -12,7 +12,7 @@ import math
 
 from gpusim.launch import Grid
 from gpusim.library.attention import AttentionKernel
-from gpusim.lowering.attention.parts import PARTIAL_BYTES, WIDE_ACCESS_BYTES, Parts
+from gpusim.lowering.attention.parts import ACCUMULATOR_BYTES, WIDE_ACCESS_BYTES, Parts
 from gpusim.lowering.attention.walk import Walk
 from gpusim.lowering.vector.arithmetic import SHUFFLED_BYTES
 from gpusim.program import Barrier, Drain, LoadShared, Program, Repeat, Store, StoreShared, WaitLoad
@@ -97,12 +97,12 @@ def _forward_step(parts: Parts) -> Program:
     rows, keys = parts.warp_scores
     again = (walk.iterations - 1) / walk.iterations  # of tiles, all but the first add to what is there
     met = walk.share * walk.met_rows
-    partials = {"partials": again * met * PARTIAL_BYTES / parts.element_bytes} if again else {}
+    partials = {"partials": again * met * ACCUMULATOR_BYTES / parts.element_bytes} if again else {}
     load = parts.load({"queries": met, **partials})
     queries_bytes = met * parts.operator.head_dim * parts.element_bytes / parts.kernel.warps
     row_bytes = parts.operator.head_dim * parts.element_bytes
-    partials_bytes = again * parts.operator.head_dim * PARTIAL_BYTES
-    maxima = walk.share * parts.kernel.tile.queries * PARTIAL_BYTES / parts.kernel.warps
+    partials_bytes = again * parts.operator.head_dim * ACCUMULATOR_BYTES
+    maxima = walk.share * parts.kernel.tile.queries * ACCUMULATOR_BYTES / parts.kernel.warps
     return (
         *parts.iteration,
         parts.product(rows, keys, head_dim, columns_in_registers=True),
@@ -119,7 +119,7 @@ def _forward_step(parts: Parts) -> Program:
         parts.product(rows, head_dim, keys, rows_in_registers=True, columns_in_registers=True),
         Drain(),
         *_summed(parts),
-        _store(parts, "result", (1.0 - again) * row_bytes + PARTIAL_BYTES),
+        _store(parts, "result", (1.0 - again) * row_bytes + ACCUMULATOR_BYTES),
         *((_store(parts, "partials", partials_bytes),) if again else ()),
     )
 
@@ -130,12 +130,14 @@ def _backward_step(parts: Parts) -> Program:
     rows, keys = parts.warp_scores
     met = walk.share * walk.met_rows
     reads_sums = walk.iterations > 1  # of the tile before; those of other CTAs are added up in L2
-    sums = {"sums": met * PARTIAL_BYTES / parts.element_bytes} if reads_sums else {}
+    sums = {"sums": met * ACCUMULATOR_BYTES / parts.element_bytes} if reads_sums else {}
     load = parts.load({"queries": met, "gradients": met, **sums})
     arrived_bytes = 2 * met * parts.operator.head_dim * parts.element_bytes / parts.kernel.warps
     of_keys = parts.product(keys, tile.max_head_dim, tile.queries)
     head_dim = parts.operator.head_dim
-    given = ("result", head_dim * parts.element_bytes) if one_tile(walk) else ("sums", float(head_dim * PARTIAL_BYTES))
+    given = (
+        ("result", head_dim * parts.element_bytes) if one_tile(walk) else ("sums", float(head_dim * ACCUMULATOR_BYTES))
+    )
     return (
         *parts.iteration,
         parts.product(rows, keys, tile.max_head_dim, columns_in_registers=True),
@@ -158,7 +160,7 @@ def _backward_step(parts: Parts) -> Program:
 
 def _summed(parts: Parts) -> Program:
     """Rows that each warp has a part of, added up through shared memory."""
-    size_bytes = parts.walk.share * parts.kernel.tile.queries * parts.kernel.tile.max_head_dim * PARTIAL_BYTES
+    size_bytes = parts.walk.share * parts.kernel.tile.queries * parts.kernel.tile.max_head_dim * ACCUMULATOR_BYTES
     return (
         StoreShared(size_bytes, size_bytes / SHUFFLED_BYTES / 2),  # pairs of elements
         Barrier(),

@@ -33,11 +33,9 @@ from gpusim.workloads.attention import STATISTIC_BYTES, Attention
 WIDE_ACCESS_BYTES = 512
 """A warp-wide 128-bit access moves 32 x 16 bytes."""
 ACCUMULATOR_BYTES = 4
-"""Gradients are added up in FP32 by the CTAs of a head, or of heads that share keys [B]."""
+"""An element of what is added up in FP32: parts of the result, gradients, and the sums and maxima of rows [B]."""
 BULK_INSTRUCTIONS = 4.0
 """Issue slots of the thread that has a tile brought, or added to what memory holds (assumed)."""
-PARTIAL_BYTES = 4
-"""An element of a part of the result, which a second kernel adds up [B]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +265,7 @@ class Parts:
     @property
     def result_element_bytes(self) -> float:
         """An element of what a CTA stores: of parts of the keys in FP32 [B]."""
-        return PARTIAL_BYTES if self.walk.grid.splits > 1 else self.operator.dtype.bits / 8
+        return ACCUMULATOR_BYTES if self.walk.grid.splits > 1 else self.operator.dtype.bits / 8
 
     def store_result(self) -> Store:
         """This warp's rows of the result, with their statistics; a part of the keys stores both for its own part."""

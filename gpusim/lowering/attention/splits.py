@@ -71,7 +71,7 @@ def _dynamic(operator: Attention, row_tiles: int, key_tiles: int, sms: int) -> K
 
 
 def _smallest_chunks(operator: Attention, row_tiles: int, sms: int) -> KeySplit:
-    """As FlashInfer splits: into the smallest chunks of whole pages whose CTAs the SMs hold at once."""
+    """Splits of FlashInfer: the smallest chunks of whole pages whose CTAs the SMs hold at once."""
     assert operator.page_tokens is not None
     pages = ceil_div(operator.seen_keys, operator.page_tokens)
     most = CTAS_PER_SM * sms // operator.held_heads // (operator.batch * row_tiles)
