@@ -96,7 +96,7 @@ class Dequantising(Entry):
     int8: Cited[Pipes] | None = Field(default=None, description="of an element of INT8")
 
     def of(self, weights: Dtype) -> Pipes | None:
-        """Those of a type; None if it is not converted."""
+        """Instructions for weights of a type; None where they are not converted."""
         cited = {Dtype.INT4: self.int4, Dtype.INT8: self.int8}.get(weights)
         return cited.value if cited else None
 

@@ -14,7 +14,7 @@ from gpusim.workloads.memory_bound import Access, RowReduction
 
 @dataclass(frozen=True, slots=True)
 class QuantisedPlan(AroundGemm):
-    """Two launches."""
+    """A launch that quantises A, then the GEMM."""
 
     operator: Gemm
     before: VectorPlan
