@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from typing import Annotated, Literal, NamedTuple, get_args
+from functools import lru_cache, reduce
+from operator import or_
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
+import numpy as np
 from pydantic import Field
 
 from gpusim.cache_key import CacheKey
@@ -191,17 +193,33 @@ class Confidence(Record):
         operations, and fewer and more bytes. ``interpolated``: those of the architecture in that type, or one of its
         rate, do, whoever measured them.
         """
+        by_source, by_any = self._surrounded(board, operator, operator, source)
+        return "validated" if by_source else "interpolated" if by_any else "extrapolated"
+
+    def evidence_in_columns(self, board: str, operator: Operator, sized: Any, source: str = "") -> Any:
+        """As :meth:`evidence`, of operators of one kind.
+
+        Args:
+            operator: one of them.
+            sized: all of them, in columns.
+        """
+        by_source, by_any = self._surrounded(board, operator, sized, source)
+        return np.where(by_source, "validated", np.where(by_any, "interpolated", "extrapolated"))
+
+    def _surrounded(self, board: str, operator: Operator, sized: Any, source: str) -> tuple[Any, Any]:
+        """Whether operators that the source measured of a kind surround others, and whether any of the architecture do.
+
+        Args:
+            operator: of the kind; ``sized``: an operator of the kind, or several in columns.
+        """
         if self.variant or _is_unmeasured(operator):
-            return "extrapolated"
+            return False, False
         of, key = measured_kind(board, operator), record_key(source)
         index = _index_of(CacheKey(self))
-        if any(
-            one.rows >= LEAST_ROWS and key in one.sources and _span([one]).holds(operator)
-            for one in index.of_kind.get(of, ())
-        ):
-            return "validated"
+        known = [one for one in index.of_kind.get(of, ()) if one.rows >= LEAST_ROWS and key in one.sources]
+        by_source = reduce(or_, (_span([one]).holds(sized) for one in known), False)
         near = index.of_dtype.get((of.kind, of.dtype))
-        return "interpolated" if near and near.holds(operator) else "extrapolated"
+        return by_source, near.holds(sized) if near else False
 
     def interval(
         self, board: str, operator: Operator, kernel_time_us: float, source: str = ""
@@ -212,9 +230,10 @@ class Confidence(Record):
             source: that measures the runs; a fit that has not seen it knows less of its errors.
         """
         own = self.own_error(board, operator, kernel_time_us)
-        if own is None:
-            return None
-        evidence = self.evidence(board, operator, source)
+        return None if own is None else self.interval_with(self.evidence(board, operator, source), own, operator)
+
+    def interval_with(self, evidence: Evidence, own: tuple[float, float], operator: Operator) -> PredictionInterval:
+        """The interval of an operator whose evidence and :meth:`own_error` are known."""
         shared = 0.0 if evidence == "validated" else BETWEEN_SOURCES[family_of(operator)]
         widened = math.hypot(shared, VARIANT if self.variant else 0.0)
         beyond = BEYOND if evidence == "extrapolated" and not self.variant else 1.0
@@ -239,11 +258,11 @@ class Span(NamedTuple):
     flops: tuple[float, float]
     bytes: tuple[float, float]
 
-    def holds(self, operator: Operator) -> bool:
-        """Whether they reach from fewer to more operations than an operator has, and in bytes."""
-        return (
-            self.flops[0] <= operator.flops <= self.flops[1] and self.bytes[0] <= operator.size_bytes <= self.bytes[1]
-        )
+    def holds(self, operator: Any) -> Any:
+        """Whether they reach from fewer to more operations than an operator has, and in bytes; in columns, of each."""
+        flops, size_bytes = operator.flops, operator.size_bytes
+        of_flops = (self.flops[0] <= flops) & (flops <= self.flops[1])
+        return of_flops & (self.bytes[0] <= size_bytes) & (size_bytes <= self.bytes[1])
 
 
 def _span(ranges: Sequence[MeasuredRange]) -> Span:
@@ -307,6 +326,36 @@ def interval_of(
     if not estimated:
         return found
     return found.widened(ESTIMATE_DISTANCE.get((family_of(operator), duration_of(kernel_time_us)), 0.0))
+
+
+def intervals_of(
+    confidence: Confidence | None,
+    board: str,
+    operator: Operator,
+    sized: Any,
+    kernel_time_us: float,
+    source: str = "",
+    *,
+    estimated: bool = False,
+) -> tuple[Any, Any, Any]:
+    """Evidence and ends of :func:`interval_of`, of operators of one kind whose kernels are all short, or all long.
+
+    Args:
+        operator: one of them, and ``kernel_time_us`` its time.
+        sized: all of them, in columns.
+    """
+    own = confidence.own_error(board, operator, kernel_time_us) if confidence else None
+    if confidence is None or own is None:
+        return interval_of(None, board, operator, kernel_time_us, estimated=estimated)
+    evidence = confidence.evidence_in_columns(board, operator, sized, source)
+    distance = ESTIMATE_DISTANCE.get((family_of(operator), duration_of(kernel_time_us)), 0.0) if estimated else 0.0
+    low: Any = np.nan
+    high: Any = np.nan
+    for name in get_args(Evidence):
+        found = confidence.interval_with(name, own, operator)
+        found = found.widened(distance) if estimated else found
+        low, high = (np.where(evidence == name, one, other) for one, other in ((found.low, low), (found.high, high)))
+    return evidence, low, high
 
 
 def groups_of(board: str, operator: Operator, kernel_time_us: float) -> Iterator[Group]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpusim.arrays import largest
 from gpusim.hardware.gpu import Gpu, Instruction
 from gpusim.workloads.attention import Attention
 from gpusim.workloads.convolution import Convolution
@@ -50,9 +51,9 @@ def bounds_us(
     sms, parts = gpu.sm.count, gpu.sm.sub_partitions
     arithmetic_cycles = macs * instruction.issue_interval_cycles / (instruction.fma * sms * parts)
     issue_cycles = macs / (instruction.fma * sms * parts * gpu.sm.issue_per_cycle)
-    result = gemm.result_bytes if tile.stores_result else 0.0
+    result = gemm.result_bytes * tile.stores_result
     capacity = gpu.l2.capacity_bytes
-    dram_bytes = max(0.0, gemm.operand_bytes - (capacity if warm else 0)) + max(0.0, result - capacity)
+    dram_bytes = largest(0.0, gemm.operand_bytes - (capacity if warm else 0)) + largest(0.0, result - capacity)
     # Tiles lie over C as the library sees it: its m may be our n where no operand is 2:4.
     swapped = gemm.blas_call.rows == "n" and gemm.sparsity == "dense"
     over_m, over_n = (tile.tile_n, tile.tile_m) if swapped else (tile.tile_m, tile.tile_n)
@@ -71,8 +72,8 @@ def bounds_us(
     return {
         "arithmetic": arithmetic_cycles / clock_mhz,
         "dram": dram_bytes / (gpu.dram.peak_bandwidth_gb_per_s * 1e3),
-        "l2": max(ports_cycles, l2_cycles) / clock_mhz,
-        "shared_memory": 2 * tile_bytes / shared_rate / clock_mhz if tile.staged else 0.0,
+        "l2": largest(ports_cycles, l2_cycles) / clock_mhz,
+        "shared_memory": 2 * tile_bytes / shared_rate / clock_mhz * tile.staged,
         "issue": issue_cycles / clock_mhz,
     }
 

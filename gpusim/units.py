@@ -91,15 +91,20 @@ BOOKING_ROUNDING_CYCLES = 1e-3
 """What sums of bookings may be off."""
 
 
-def whole_cycles(time_cycles: float) -> int:
-    """The first whole cycle at or after a time [cycles].
+@overload
+def whole_cycles(time_cycles: float) -> int: ...
+@overload
+def whole_cycles(time_cycles: Any) -> Any: ...
+def whole_cycles(time_cycles: Any) -> Any:
+    """The first whole cycle at or after a time [cycles]. Of an array, element by element.
 
     Events happen in whole cycles, rounded up.
 
     >>> whole_cycles(199.0002), whole_cycles(199.5), whole_cycles(200.0)
     (199, 200, 200)
     """
-    return math.ceil(time_cycles - BOOKING_ROUNDING_CYCLES)
+    begun = time_cycles - BOOKING_ROUNDING_CYCLES
+    return math.ceil(begun) if isinstance(begun, float | int) else ceil_div(begun, 1).astype(int)
 
 
 def us_of_duration(text: str, unit: str) -> float:

@@ -22,8 +22,8 @@ R = TypeVar("R")
 class Columns(Generic[R]):
     """Many records of type ``R``, as arrays in place of its fields; its properties and methods apply to them, too.
 
-    A column may also be a constant, columns of a nested record, or a tuple of these. Fields that no formula needs may
-    be left out until :meth:`row` makes a record.
+    A column may also be a constant, columns of a nested record, or a tuple or mapping of these. Fields that no formula
+    needs may be left out until :meth:`row` makes a record.
 
     >>> from gpusim.launch import Grid
     >>> grids = Columns(Grid, x=np.array([4, 8]), y=3, splits=1, batch=1)
@@ -81,7 +81,43 @@ def _rows(column: Any, indices: Array) -> Any:
         return column[..., indices] if column.ndim else column
     if kind is Columns:
         return column.rows(indices)
+    if kind is dict:
+        return {name: _rows(one, indices) for name, one in column.items()}
     return tuple([_rows(one, indices) for one in column]) if kind is tuple else column
+
+
+def joined(parts: Sequence[Columns[R]], lengths: Sequence[int]) -> Columns[R]:
+    """The records of several columns, one after the other.
+
+    Args:
+        lengths: records of each part.
+
+    >>> from gpusim.launch import Grid
+    >>> parts = Columns(Grid, x=np.array([4, 8]), y=3), Columns(Grid, x=5, y=3)
+    >>> together = joined(parts, (2, 1))
+    >>> together.x.tolist(), together.y
+    ([4, 8, 5], 3)
+    """
+    first: Columns[R] = _joined(parts, lengths)
+    return first
+
+
+def _joined(columns: Sequence[Any], lengths: Sequence[int]) -> Any:
+    first = columns[0]
+    kinds = {type(one) for one in columns}
+    if kinds == {Columns}:
+        names = first._names  # noqa: SLF001 -- of this module
+        parts = {name: _joined([one.__dict__[name] for one in columns], lengths) for name in names}
+        return Columns(first._record, **parts)  # noqa: SLF001
+    if kinds == {tuple}:
+        return tuple([_joined(those, lengths) for those in zip(*columns, strict=True)])
+    if np.ndarray not in kinds and all(one is first or one == first for one in columns):
+        return first
+    arrays = [
+        one if isinstance(one, np.ndarray) and one.ndim else np.full(length, one)
+        for one, length in zip(columns, lengths, strict=True)
+    ]
+    return np.concatenate(arrays, axis=-1)
 
 
 def columns_of(record: R) -> Columns[R]:
@@ -119,6 +155,8 @@ def _items(column: Any, indices: Array) -> Sequence[Any]:
         return cast("list[Any]", column.records(indices))
     if kind is tuple:
         return list(zip(*(_items(one, indices) for one in column), strict=True)) or [()] * len(indices)
+    if kind is dict:
+        return [dict(zip(column, one, strict=True)) for one in _items(tuple(column.values()), indices)]
     return [column] * len(indices)
 
 
@@ -128,6 +166,8 @@ def _item(column: Any, index: int) -> Any:
         return column.item(index)
     if kind is Columns:
         return column.row(index)
+    if kind is dict:
+        return {name: _item(one, index) for name, one in column.items()}
     return tuple([_item(one, index) for one in column]) if kind is tuple else column
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpusim.confidence import interval_of
+import numpy as np
+
+from gpusim.arrays import largest, nearest_whole, smallest
+from gpusim.confidence import PredictionInterval, interval_of
 from gpusim.hardware.gpu import Gpu, Instruction
 from gpusim.lowering.gemm.fused_winograd import FusedWinograd
 from gpusim.lowering.gemm.gathered import ImplicitGemm
@@ -60,6 +63,14 @@ def result_of(
     assert not isinstance(operator, ImplicitGemm | FusedWinograd)  # parts of a convolution's plan
     memory_gib = operator.size_bytes / GIB
     fits = memory_gib <= gpu.dram.visible_gib
+    interval = interval_of(
+        system.confidence,
+        gpu.name,
+        operator,
+        timed.kernel_time_us,
+        options.source,
+        estimated=options.detail == "estimate",
+    )
     used = _utilization(divided, limits, clock_limit(gpu, timed.sustained.clock_mhz))
     return Result(
         arch=gpu.name,
@@ -67,10 +78,10 @@ def result_of(
         detail=options.detail,
         operator=operator_columns(operator),
         conditions=Conditions(options.l2, options.load, options.operands),
-        timing=_timing(system, options, operator, chosen.instruction, timed),
+        timing=timing_of(system, options, operator, chosen.instruction, timed, interval),
         utilization=used,
-        launch=_launch(gpu, chosen, timed),
-        counters=_counters(chosen.instruction, timed, used),
+        launch=launch_configuration(gpu, chosen, timed),
+        counters=counters_of(chosen.instruction, timed, used),
         bounds_us=timed.bounds_us,
         memory_gib=memory_gib,
         fits=fits,
@@ -121,20 +132,19 @@ def operator_columns(operator: Operator) -> OperatorColumns:
     )
 
 
-def _timing(
-    system: System, options: Options, operator: Operator, instruction: Instruction, timed: Timed
+def timing_of(
+    system: System,
+    options: Options,
+    operator: Operator,
+    instruction: Instruction,
+    timed: Timed,
+    interval: PredictionInterval,
 ) -> KernelTiming:
+    """Time, clock and rates; of an operator, a run and an interval in columns, columns of them."""
     kernel_time_us, clock_mhz = timed.kernel_time_us, timed.sustained.clock_mhz
     gap_us = system.host.graph_gap_us
     time_us = kernel_time_us + gap_us
-    interval = interval_of(
-        system.confidence,
-        system.gpu.name,
-        operator,
-        kernel_time_us,
-        options.source,
-        estimated=options.detail == "estimate",
-    )
+    cycles = sum(outcome.cycles for outcome in timed.outcomes)
     tflops, peak_tflops = operator.flops / kernel_time_us / 1e6, system.gpu.peak_tflops(instruction)
     return KernelTiming(
         time_us=time_us,
@@ -144,26 +154,27 @@ def _timing(
         calibrated_on=system.calibrated_on,
         kernel_time_us=kernel_time_us,
         launch_overhead_us=gap_us,
-        cycles=sum(outcome.cycles for outcome in timed.outcomes) or round(kernel_time_us * clock_mhz),
+        cycles=cycles if timed.outcomes else nearest_whole(kernel_time_us * clock_mhz),
         clock_mhz=clock_mhz,
         max_clock_mhz=system.gpu.clock.max_mhz,
         power_limit_w=system.gpu.power.board_limit_w,
         tflops=tflops,
-        executed_tflops=tflops * (operator.kept_fraction if isinstance(operator, Gemm) else 1.0),
+        executed_tflops=tflops * getattr(operator, "kept_fraction", 1.0),
         bandwidth_gb_per_s=operator.size_bytes / kernel_time_us * 1e-3,
         pct_of_peak=100 * tflops / peak_tflops,
         peak_tflops=peak_tflops,
         peak_clock_mhz=system.gpu.stated_clock_mhz(instruction),
-        bound_us=max(timed.bounds_us.values()),
+        bound_us=largest(*timed.bounds_us.values()),
     )
 
 
-def _launch(gpu: Gpu, chosen: Plan, timed: Timed) -> LaunchConfiguration:
+def launch_configuration(gpu: Gpu, chosen: Plan, timed: Timed) -> LaunchConfiguration:
+    """The kernel and how it lies on the SMs; of a plan in columns, columns of them."""
     number = main_launch(chosen)
     totals, launch = timed.totals[number], timed.launches[number]
     return LaunchConfiguration(
         sm_count=gpu.sm.count,
-        sms_used=min(totals.ctas, gpu.sm.count),
+        sms_used=smallest(totals.ctas, gpu.sm.count),
         useful_fraction=chosen.useful_fraction,
         kernel=chosen.name,
         unit=chosen.instruction.unit,
@@ -176,8 +187,8 @@ def _launch(gpu: Gpu, chosen: Plan, timed: Timed) -> LaunchConfiguration:
     )
 
 
-def _counters(instruction: Instruction, timed: Timed, used: Utilization) -> Counters:
-    """The counters of a run; DRAM reads are those simulated, where anything was."""
+def counters_of(instruction: Instruction, timed: Timed, used: Utilization) -> Counters:
+    """The counters of a run, or columns of them; DRAM reads are those simulated, where anything was."""
     totals, outcomes, power_w = timed.totals, timed.outcomes, timed.sustained.power_w
     l2_read = sum(one.traffic.l2_read_bytes for one in totals)
     dram_write = sum(one.traffic.dram_write_bytes for one in totals)
@@ -188,12 +199,12 @@ def _counters(instruction: Instruction, timed: Timed, used: Utilization) -> Coun
         for cause, cycles in outcome.stall_cycles.items():
             stalls[cause.value] += cycles
     return Counters(
-        dram_bytes=round(dram_read + dram_write),
-        dram_read_bytes=round(dram_read),
-        dram_write_bytes=round(dram_write),
-        l2_bytes=round(sum(one.l2_bytes for one in totals)),
-        shared_bytes=round(sum(one.shared_bytes for one in totals)),
-        l2_hit_fraction=1.0 - min(1.0, dram_read / l2_read) if l2_read else 0.0,
+        dram_bytes=nearest_whole(dram_read + dram_write),
+        dram_read_bytes=nearest_whole(dram_read),
+        dram_write_bytes=nearest_whole(dram_write),
+        l2_bytes=nearest_whole(sum(one.l2_bytes for one in totals)),
+        shared_bytes=nearest_whole(sum(one.shared_bytes for one in totals)),
+        l2_hit_fraction=1.0 - smallest(1.0, dram_read / l2_read) if np.all(l2_read) else 0.0,
         tensor_active_fraction=used.gpu_busy_fractions["arithmetic"] if instruction.unit == "tensor" else 0.0,
         power_w=power_w,
         energy_mj=power_w * timed.kernel_time_us * 1e-3,

@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gpusim.hardware.gpu import Gpu
-from gpusim.lowering.totals import Totals
 from gpusim.prediction.timing import Timed
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.units import us_of_cycles
@@ -47,21 +46,25 @@ def breakdown(gpu: Gpu, timed: Timed) -> Breakdown:
     if not outcomes:
         busy = {name: bound_us / time_us for name, bound_us in bounds.items()}
         return Breakdown({max(bounds, key=bounds.__getitem__): 1.0}, busy, busy)
-    busy = _fractions(outcomes, [outcome.busy_cycles for outcome in outcomes])
-    gpu_busy = _gpu_busy_fractions(gpu, timed.totals, outcomes)
+    busy, gpu_busy = busy_fractions(gpu, timed)
     work_us = us_of_cycles(sum(outcome.cycles for outcome in outcomes), timed.sustained.clock_mhz)
     return Breakdown(time_shares(busy, gpu_busy, work_us / time_us), busy, gpu_busy)
 
 
-def _gpu_busy_fractions(gpu: Gpu, totals: Sequence[Totals], outcomes: Sequence[LaunchOutcome]) -> dict[str, float]:
-    """Share of the cycles in which each resource works, averaged over all SMs."""
+def busy_fractions(gpu: Gpu, timed: Timed) -> tuple[dict[str, float], dict[str, float]]:
+    """Share of a run's cycles in which each resource works: of the busiest SM, and averaged over all SMs.
+
+    Of a run in columns, columns of them.
+    """
+    outcomes = timed.outcomes
+    busy = _fractions(outcomes, [outcome.busy_cycles for outcome in outcomes])
     averaged = []
-    for one, outcome in zip(totals, outcomes, strict=True):
+    for one, outcome in zip(timed.totals, outcomes, strict=True):
         balance = one.sm_balance(gpu)
         averaged.append(
             {name: cycles * (1.0 if name in WHOLE_GPU else balance) for name, cycles in outcome.busy_cycles.items()}
         )
-    return _fractions(outcomes, averaged)
+    return busy, _fractions(outcomes, averaged)
 
 
 def _fractions(outcomes: Sequence[LaunchOutcome], busy_cycles: Sequence[Mapping[str, float]]) -> dict[str, float]:

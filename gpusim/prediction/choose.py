@@ -188,14 +188,15 @@ def rankings(
 ) -> list[Ranking]:
     """:func:`candidates` of workloads that differ in nothing but their sizes."""
     tuned_for = system.library.tuned_for
+    problems = Problems.of([problem_of(one) for one in operators])
     table = table_of(system.gpu, kernels, problem_of(operators[0]))
     if tuned_for is None:
-        plans, estimates, orders = _ranked(system, operators, table, warm=warm, clock_mhz=clock_mhz)
+        plans, estimates, orders = _ranked(system, problems, table, warm=warm, clock_mhz=clock_mhz)
         return [Ranking(one, plans, estimates, rows) for one, rows in zip(operators, orders, strict=True)]
     there = replace(system, gpu=tuned_for)
     ranked, _, orders = _ranked(
         there,
-        operators,
+        problems,
         table_of(tuned_for, kernels, problem_of(operators[0])),
         warm=warm,
         clock_mhz=tuned_for.clock.boost_mhz,
@@ -204,23 +205,34 @@ def rankings(
     if not len(choices.problem):
         own = replace(system, library=replace(system.library, tuned_for=None))
         return rankings(own, operators, kernels, warm=warm, clock_mhz=clock_mhz)
-    plans = plans_of(table, Problems.of([problem_of(one) for one in operators]), choices, warm=warm)
+    plans = plans_of(table, problems, choices, warm=warm)
     estimates = _estimates(system, plans, clock_mhz, warm=warm)
     orders = _rows_of(choices, len(operators))
     return [Ranking(one, plans, estimates, rows) for one, rows in zip(operators, orders, strict=True)]
 
 
+def best_plans(
+    system: System, problems: Problems, table: KernelTable, *, warm: bool, clock_mhz: float
+) -> tuple[GemmPlans, Array]:
+    """Plans of some problems, and the row of each problem's that a library tuned for the GPU would launch.
+
+    Args:
+        table: kernels that are usable for all of them, at least one.
+    """
+    plans, _, orders = _ranked(system, problems, table, warm=warm, clock_mhz=clock_mhz)
+    return plans, np.array([rows[0] for rows in orders])
+
+
 def _ranked(
-    system: System, operators: Sequence[GemmOperator], table: KernelTable, *, warm: bool, clock_mhz: float
+    system: System, problems: Problems, table: KernelTable, *, warm: bool, clock_mhz: float
 ) -> tuple[GemmPlans, Estimates, list[Array]]:
-    """All plans of some workloads on a GPU, their estimates, and the rows of each workload, best first."""
-    problems = Problems.of([problem_of(one) for one in operators])
+    """All plans of some problems on a GPU, their estimates, and the rows of each problem, best first."""
     choices = choices_of(system, table, problems)
     plans = plans_of(table, problems, choices, warm=warm)
     estimates = _estimates(system, plans, clock_mhz, warm=warm)
     scores = scores_of(system.library, plans, estimates[1])
     best_first = np.lexsort((scores, choices.problem))  # equal scores in the order of the choices
-    return plans, estimates, [best_first[rows] for rows in _rows_of(choices, len(operators))]
+    return plans, estimates, [best_first[rows] for rows in _rows_of(choices, len(problems.m))]
 
 
 def _estimates(system: System, plans: GemmPlans, clock_mhz: float, *, warm: bool) -> Estimates:

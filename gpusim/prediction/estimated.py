@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from gpusim.arrays import largest
 from gpusim.cache_key import CacheKey
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import Machine
@@ -24,25 +25,26 @@ from gpusim.units import whole_cycles
 
 def estimated(machine: Machine, schedule: Schedule) -> LaunchOutcome:
     """What a launch takes on a machine."""
-    return estimates(machine, columns_of(schedule))[0]
+    return estimates(machine, columns_of(schedule)).row(0)
 
 
-def estimates(machine: Machine, schedules: Columns[Schedule]) -> list[LaunchOutcome]:
+def estimates(machine: Machine, schedules: Columns[Schedule]) -> Columns[LaunchOutcome]:
     """What each of some launches takes.
 
     Args:
         machine: with columns in place of values that differ, as :func:`machines_at` has them.
     """
-    busy, moved = busy_cycles(machine, schedules), schedules.traffic
     cycles = launch_cycles(machine, schedules)
-    for works in busy.values():
-        cycles = np.maximum(cycles, works)
-    columns = [cycles, moved.l2_read_bytes, moved.dram_read_bytes, *busy.values()]
-    rows = zip(*(_list(one, cycles.shape) for one in columns), strict=True)
-    return [
-        LaunchOutcome(whole_cycles(taken), {}, dict(zip(busy, works, strict=True)), l2_bytes, dram_bytes)
-        for taken, l2_bytes, dram_bytes, *works in rows
-    ]
+    busy = {name: _column(works, cycles.shape) for name, works in busy_cycles(machine, schedules).items()}
+    moved = schedules.traffic
+    return Columns(
+        LaunchOutcome,
+        cycles=whole_cycles(largest(cycles, *busy.values())),
+        stall_cycles={},
+        busy_cycles=busy,
+        l2_read_bytes=_column(moved.l2_read_bytes, cycles.shape),
+        dram_read_bytes=_column(moved.dram_read_bytes, cycles.shape),
+    )
 
 
 def machines_at(gpu: Gpu, clocks_mhz: Sequence[float]) -> Any:
@@ -67,6 +69,5 @@ def _of_clock(key: CacheKey[Gpu]) -> tuple[str, ...]:
     return tuple(name for name in _MACHINE if getattr(slow, name) != getattr(fast, name))
 
 
-def _list(column: Any, shape: tuple[int, ...]) -> list[float]:
-    numbers: list[float] = np.broadcast_to(np.asarray(column, dtype=float), shape).tolist()
-    return numbers
+def _column(values: Any, shape: tuple[int, ...]) -> Any:
+    return np.broadcast_to(np.asarray(values, dtype=float), shape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from gpusim.lowering.columns import Array, Columns
 from gpusim.lowering.gemm.plan import GemmPlans
 from gpusim.lowering.gemm.schedule import Schedule
 from gpusim.prediction.estimated import estimates, machines_at
-from gpusim.prediction.power import Sustained
+from gpusim.prediction.power import settled_together
 from gpusim.prediction.timing import PlanTimer
 from gpusim.sim.outcome import LaunchOutcome
 
@@ -42,24 +42,21 @@ class PlannedTogether:
             self.timers[number].learn(clock_mhz, outcomes[number])
 
     def _estimated(self, columns: Columns[Schedule], places: Array, clocks_mhz: Sequence[float]) -> list[LaunchOutcome]:
-        return estimates(machines_at(self._gpu, clocks_mhz), columns.rows(places)) if len(places) else []
+        if not len(places):
+            return []
+        return estimates(machines_at(self._gpu, clocks_mhz), columns.rows(places)).records(np.arange(len(places)))
 
 
 def settle_together(planned: PlannedTogether) -> None:
     """Let each timer know its clock, and what its launches take there: round after round of all searches."""
     timers = planned.timers
-    searches: dict[int, Generator[float, float, Sustained]] = {
-        number: timer.settling() for number, timer in enumerate(timers)
-    }
-    wanted = {number: next(search) for number, search in searches.items()}
-    while wanted:
-        unknown = {number: clock for number, clock in wanted.items() if not timers[number].knows(clock)}
+
+    def times_at(clocks_mhz: Mapping[int, float]) -> dict[int, float]:
+        unknown = {number: clock for number, clock in clocks_mhz.items() if not timers[number].knows(clock)}
         if unknown:
             planned.learn(unknown)
-        following: dict[int, float] = {}
-        for number, clock_mhz in wanted.items():
-            try:
-                following[number] = searches[number].send(timers[number].time_at(clock_mhz))
-            except StopIteration as end:
-                timers[number].settle(end.value)
-        wanted = following
+        return {number: timers[number].time_at(clock) for number, clock in clocks_mhz.items()}
+
+    searches = {number: timer.settling() for number, timer in enumerate(timers)}
+    for number, found in settled_together(searches, times_at).items():
+        timers[number].settle(found)

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
+import numpy as np
+
 from gpusim.cache_key import CacheKey
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import Machine
@@ -136,12 +138,15 @@ class Run:
 
     @property
     def is_held(self) -> bool:
-        return clock_limit(self.system.gpu, self.clock_mhz) == "power"
+        return bool(clock_limit(self.system.gpu, self.clock_mhz) == "power")
 
 
-def clock_limit(gpu: Gpu, clock_mhz: float) -> ClockLimit:
-    """What holds the SM clock of a run."""
-    return "power" if clock_mhz < HELD_FRACTION * gpu.clock.max_mhz else "maximum"
+def clock_limit(gpu: Gpu, clock_mhz: Any) -> Any:
+    """What holds the SM clock of a run; of clocks in a column, of each."""
+    is_held = clock_mhz < HELD_FRACTION * gpu.clock.max_mhz
+    if isinstance(is_held, np.ndarray):
+        return np.where(is_held, "power", "maximum")
+    return "power" if is_held else "maximum"
 
 
 def limits_of(run: Run, busy: Mapping[str, float], idle_fraction: float) -> Limits:

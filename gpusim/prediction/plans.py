@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.occupancy import DoesNotFitError
@@ -141,16 +142,10 @@ def _launches(transforms: Sequence[Transform]) -> tuple[Launch, ...]:
 def bounds_of(gpu: Gpu, planned: Plan, clock_mhz: float, *, warm: bool) -> dict[str, float]:
     """Lower bounds of a plan's time, by resource [us]."""
     match planned:
-        case GemmPlan(operator=gemm, kernel=kernel):
-            assert isinstance(gemm, Gemm)
-            tile = TileFacts(
-                kernel.tile_m,
-                kernel.tile_n,
-                kernel.family.main_loop.in_shared_memory,
-                kernel.cluster_m,
-                kernel.cluster_n,
-                kernel.family.stores_result,
-            )
+        case GemmPlan(main=main):
+            gemm: Any = planned.operator
+            of, staged = main.kernel, main.kernel.loop.in_shared_memory
+            tile = TileFacts(*of.tile, staged, *of.cluster, stores_result=of.stores_result)
             return bounds_us(gpu, gemm, planned.instruction, clock_mhz, warm=warm, tile=tile)
         case ConvolutionPlan():
             return convolution_bounds_us(

@@ -7,7 +7,7 @@ DRAM and what lies around the chip do not. Leakage rises with the temperature, a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Gpu, Power
@@ -133,6 +133,29 @@ def settled(search: Generator[float, float, Sustained], time_at: Callable[[float
     except StopIteration as end:
         found: Sustained = end.value
         return found
+
+
+def settled_together(
+    searches: Mapping[int, Generator[float, float, Sustained]],
+    times_at: Callable[[Mapping[int, float]], Mapping[int, float]],
+) -> dict[int, Sustained]:
+    """What searches find, side by side: the clocks that all of them try next are timed at once.
+
+    Args:
+        searches: as of :func:`settled`, by number.
+        times_at: durations of some of them, each at its clock [us].
+    """
+    found: dict[int, Sustained] = {}
+    wanted = {number: next(search) for number, search in searches.items()}
+    while wanted:
+        times, following = times_at(wanted), {}
+        for number, search in ((number, searches[number]) for number in wanted):
+            try:
+                following[number] = search.send(times[number])
+            except StopIteration as end:
+                found[number] = end.value
+        wanted = following
+    return found
 
 
 def governor(

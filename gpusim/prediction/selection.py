@@ -5,14 +5,18 @@ from __future__ import annotations
 import difflib
 import math
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
+
+import numpy as np
 
 from gpusim.cache_key import CacheKey
 from gpusim.errors import InputError
 from gpusim.hardware.gpu import Gpu, Unit
 from gpusim.library.catalogue import Kernel
-from gpusim.lowering.gemm.problem import problem_of
+from gpusim.lowering.columns import Array
+from gpusim.lowering.gemm.problem import extents_of, problem_of
 from gpusim.numbers.formats import SPARSITY_SINCE
 from gpusim.system import System
 from gpusim.units import ceil_div
@@ -44,6 +48,28 @@ def usable_kernels(system: System, gemm: Gemm, name: str | None = None, unit: Un
     by_rule = (gemm.scales, gemm.m, gemm.n, gemm.k) if gemm.scales or gemm.b_dtype else ()
     alike = (*types, gemm.batch > 1, bool(gemm.counts), *sizes, bisect_left(limits, problem_of(gemm).n), *by_rule)
     return _usable_kernels(CacheKey(system, (id(system.gpu), id(library.kernels))), CacheKey(gemm, alike), name, unit)
+
+
+def size_classes(system: System, gemm: Gemm, sizes: Mapping[str, Array]) -> list[Array]:
+    """Rows of GEMMs that differ from one in m, n, k and batch alone, each with those of the same usable kernels.
+
+    Args:
+        gemm: without scales, and with a single type of operands.
+        sizes: of each GEMM, by the name of the size.
+    """
+    steps, limits = _size_limits(CacheKey(system.library.kernels))
+    m, n, k, batch = (sizes[name] for name in ("m", "n", "k", "batch"))
+    # A single row or column changes the call, and with it which of them is looked up.
+    calls = 2 * (m == 1) + (n == 1)
+    columns = np.empty_like(m)
+    for call in np.unique(calls).tolist():
+        rows = calls == call
+        one = replace(gemm, m=1 if call & 2 else 2, n=1 if call & 1 else 2)
+        columns[rows] = sizes[extents_of(one)[1]][rows]
+    keys = (calls, batch > 1, *(np.gcd(size, steps) for size in (m, n, k)), np.searchsorted(limits, columns))
+    _, classes = np.unique(np.array(keys), axis=1, return_inverse=True)
+    order = np.argsort(classes, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(classes))[:-1])
 
 
 @lru_cache(maxsize=16)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol, overload
 
+from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Launch
 from gpusim.lowering.gemm.schedule import Schedule
@@ -14,7 +15,7 @@ from gpusim.lowering.totals import Totals
 from gpusim.prediction.estimated import estimated
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import Plan, bounds_of, launches_of, memsets_of
-from gpusim.prediction.power import Sustained, energy, flush, governor, power_w, settled
+from gpusim.prediction.power import Energy, Sustained, energy, flush, governor, power_w, settled
 from gpusim.progress import Progress
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.sim.simulate import simulate
@@ -104,17 +105,8 @@ class PlanTimer:
         return self._settled or settled(self.settling(), self.time_at)
 
     def settling(self) -> Generator[float, float, Sustained]:
-        """The search for that clock: yields clocks [MHz], is sent the kernel times there [us]."""
-        gpu, load = self.system.gpu, self.options.load
-        if self.options.detail == "bound":  # a lower bound knows no power limit
-            return (yield from governor(gpu, self.energy, calls=0.0))
-        if load != FLUSHED:
-            return (yield from governor(gpu, self.energy, calls_of(load)))
-        between, between_us = flush(gpu)
-        calls = FLUSHED_BUSY_US / ((yield gpu.clock.max_mhz) + between_us)
-        at = yield from governor(gpu, self.energy + between, calls, between_us)
-        of_call_w = power_w(gpu, self.energy, (yield at.clock_mhz), at.clock_mhz, FLUSHED_BUSY_US)
-        return Sustained(at.clock_mhz, of_call_w)
+        """The search for that clock (:func:`settling`)."""
+        return settling(self.system.gpu, self.energy, self.options)
 
     def knows(self, clock_mhz: float) -> bool:
         """Whether the launches have been simulated, or estimated, at a clock."""
@@ -135,14 +127,38 @@ class PlanTimer:
         return Timed(self.launches, self.totals, sustained, time_us, outcomes, self.bounds_us)
 
 
+def settling(gpu: Gpu, used: Energy, options: Options) -> Generator[float, float, Sustained]:
+    """The search for the clock that a load leaves an operator: yields clocks [MHz], is sent kernel times there [us].
+
+    Args:
+        used: energy of one execution.
+    """
+    if options.detail == "bound":  # a lower bound knows no power limit
+        return (yield from governor(gpu, used, calls=0.0))
+    if options.load != FLUSHED:
+        return (yield from governor(gpu, used, calls_of(options.load)))
+    between, between_us = flush(gpu)
+    calls = FLUSHED_BUSY_US / ((yield gpu.clock.max_mhz) + between_us)
+    at = yield from governor(gpu, used + between, calls, between_us)
+    of_call_w = power_w(gpu, used, (yield at.clock_mhz), at.clock_mhz, FLUSHED_BUSY_US)
+    return Sustained(at.clock_mhz, of_call_w)
+
+
 def time_plan(system: System, planned: Plan, options: Options, simulate: SimulateLaunch = simulate) -> Timed:
     """The run of a plan at its sustained clock, or at the highest one where the load is a burst."""
     timer = PlanTimer(system, planned, options, simulate)
     return timer.timed(timer.sustained())
 
 
-def kernel_time_us(system: System, planned: Plan, outcomes: Sequence[LaunchOutcome], clock_mhz: float) -> float:
-    """Duration of a plan's launches, which follow each other, each with its start and end, and of its memsets [us]."""
+@overload
+def kernel_time_us(system: System, planned: Plan, outcomes: Sequence[LaunchOutcome], clock_mhz: float) -> float: ...
+@overload
+def kernel_time_us(system: System, planned: Any, outcomes: Sequence[Any], clock_mhz: Any) -> Any: ...
+def kernel_time_us(system: System, planned: Any, outcomes: Sequence[Any], clock_mhz: Any) -> Any:
+    """Duration of a plan's launches, which follow each other, each with its start and end, and of its memsets [us].
+
+    Of a plan, outcomes and clocks in columns, a column of them.
+    """
     front_end = system.gpu.front_end
     gaps = system.host.graph_gap_us * (len(outcomes) - 1)
     fixed = front_end.kernel_latency_us * len(outcomes) + front_end.memset_us * memsets_of(planned)

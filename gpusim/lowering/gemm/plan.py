@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from gpusim.arrays import largest
 from gpusim.hardware.gpu import Gpu, Instruction
 from gpusim.hardware.machine import SmLimits
 from gpusim.hardware.occupancy import occupancy
@@ -62,7 +63,7 @@ class GemmPlan:
     @property
     def memsets(self) -> int:
         """Before its launches."""
-        return int(self.kernel.family.counts_splits and self.mode == "in_kernel" and self.split_k > 1)
+        return self.main.kernel.counts_splits & (self.mode == "in_kernel") & (self.split_k > 1)
 
     @property
     def instruction(self) -> Instruction:
@@ -91,7 +92,7 @@ class GemmPlan:
     def totals(self) -> tuple[Totals, ...]:
         """Bytes and instructions of each launch."""
         fma = self._fma_on_data
-        padding = max(0.0, self.main.fma - fma)
+        padding = largest(0.0, self.main.fma - fma)
         return tuple(
             Totals(
                 ctas=one.ctas,

@@ -6,9 +6,10 @@ convolution is such a GEMM too, of matrices that are never formed (:mod:`gpusim.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 
@@ -130,6 +131,13 @@ def _of_winograd(winograd: FusedWinograd) -> Problem:
     )
 
 
+def extents_of(gemm: Gemm) -> tuple[Literal["m", "n"], Literal["m", "n"]]:
+    """Which of m and n of a workload are m and n of its problem."""
+    call = gemm.blas_call
+    rows, columns = call.rows, call.columns
+    return (columns, rows) if rows == "n" and gemm.sparsity != "dense" else (rows, columns)
+
+
 def _of_gemm(gemm: Gemm) -> Problem:
     """The GEMM that a library is asked for.
 
@@ -217,6 +225,22 @@ class Problems:
         cut = first.split_k, first.longest_k
         adds = first.bias, first.reads_c
         return cls(m, n, k, k_slices, batch, operands, *outputs, *cut, first.additions, *adds, first.counts)
+
+    @classmethod
+    def sized(cls, gemm: Gemm, sizes: Mapping[str, Array]) -> Problems:
+        """The problems of GEMMs that differ from one in m, n, k and batch alone, none of them large.
+
+        Args:
+            sizes: of each GEMM, by the name of the size; their libraries call them in the same way.
+        """
+        first = problem_of(gemm)
+        rows, columns = (sizes[name] for name in extents_of(gemm))
+        k, count = sizes["k"], len(sizes["k"])
+        operands = Operands.of([first.a] * count, [first.b] * count, np.array([rows, columns]), k)
+        outputs = first.output_bits, first.accumulator_bits / 8, first.partial_bits / 8
+        cut = first.split_k, first.longest_k
+        slices, adds = np.full(count, first.k_slices), (first.bias, first.reads_c)
+        return cls(rows, columns, k, slices, sizes["batch"], operands, *outputs, *cut, first.additions, *adds)
 
     def __getitem__(self, rows: Array) -> Problems:
         """The problems of some rows."""

@@ -161,7 +161,7 @@ class Schedule:
         """Bytes between the SMs and L2, both ways [B]."""
         # Of n CTAs that share a tile all but one pass partial sums on, and all but one read some.
         splits, warps, epilogue = self.grid.splits, self.kernel.math_warps, self.epilogue
-        fixed_up = 2 * (splits - 1) / splits * epilogue.fixup_bytes * warps if epilogue.fixup_times else 0.0
+        fixed_up = 2 * (splits - 1) / splits * epilogue.fixup_bytes * warps * (epilogue.fixup_times > 0)
         stored = self.store_bytes * self.store_passes
         local = epilogue.local_bytes * warps
         return self.ctas * (self.steps * self.step.l2_bytes + stored + fixed_up + self.c_bytes + local)
@@ -174,7 +174,7 @@ class Schedule:
     @property
     def shared_bytes(self) -> float:
         """Shared-memory bytes read and written in the main loops [B]."""
-        staged = sum(block.block_bytes for block in self.step.blocks) if self.step.shared_write_bytes else 0.0
+        staged = sum(block.block_bytes for block in self.step.blocks) * (self.step.shared_write_bytes > 0)
         return self.ctas * self.steps * (self.kernel.math_warps * self.kernel.loop.operand_bytes + staged)
 
     @property
