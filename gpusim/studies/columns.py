@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -12,14 +14,20 @@ import numpy as np
 from gpusim.api import ArgumentError, GpuArguments, case, check_names, system_of
 from gpusim.errors import InputError
 from gpusim.execution.cases import CaseResult, OperatorCase
+from gpusim.execution.column_sweep import ColumnPart, SizedCases, estimate_columns, left_out
 from gpusim.execution.service import Service
 from gpusim.execution.sweep import predict_all
+from gpusim.lowering.gemm.problem import EXACT_SIZE
+from gpusim.prediction.estimated_columns import SIZES, is_columnar
 from gpusim.prediction.results import Result, field_kinds, values_of
-from gpusim.progress import no_progress, progress_bar
+from gpusim.progress import Progress, no_progress, progress_bar
 from gpusim.system import System
+from gpusim.workloads.gemm import Gemm
 
 Frame = TypeVar("Frame")
 
+SKIPPED = "skipped"
+"""Column of the reasons why rows have no result."""
 EMPTY: dict[type, Any] = {int: math.nan, float: math.nan, bool: None, str: ""}
 """Value of a result field of a skipped row, by type."""
 
@@ -60,17 +68,119 @@ def sweep(columns: Any, *, jobs: int = 1, cluster: str = "", progress: bool = Tr
     if twice := given.keys() & same.keys():
         raise ArgumentError(f"{', '.join(sorted(twice))}: given as a column and for every row; keep one")
     check_names(name for name in (*given, *same) if name != "arch")
-    systems: dict[str, System] = {}
-    cases = [
-        _case_of_row(index, {**same, **dict(zip(given, row, strict=True))}, systems)
-        for index, row in enumerate(zip(*given.values(), strict=True))
-    ]
+    cases, groups = _cases_of_rows(given, same)
     with progress_bar("sweep") if progress else nullcontext(no_progress) as shown:
-        found = result_columns(cases, predict_all(cases, Service(jobs, cluster), shown))
+        found = _swept(cases, groups, Service(jobs, cluster), shown)
     added = {name: values for name, values in found.items() if name not in given}
     if frame is None:
         return {**{name: np.asarray(values) for name, values in columns.items()}, **added}
     return _with_columns(frame, added)
+
+
+def _cases_of_rows(
+    given: Mapping[str, Sequence[Any]], same: Mapping[str, Any]
+) -> tuple[dict[int, OperatorCase], list[SizedCases]]:
+    """Rows as cases, by number; those that are estimated in columns together."""
+    systems: dict[str, System] = {}
+    cases: dict[int, OperatorCase] = {}
+    groups: dict[tuple[Any, ...], _Group | None] = {}
+    sizes = [given[name] for name in SIZES if name in given]
+    others = [values for name, values in given.items() if name not in SIZES]
+    count = len(next(iter(given.values()), ()))
+    sizes_of_rows = zip(*sizes, strict=True) if sizes else repeat((), count)
+    others_of_rows = zip(*others, strict=True) if others else repeat((), count)
+    for index, (of_row, other) in enumerate(zip(sizes_of_rows, others_of_rows, strict=True)):
+        group = groups.get(other) if (key_is_known := _is_hashable(other)) else None
+        if group is not None and all(map(_is_plain_size, of_row)):
+            group.rows.append(index)
+            group.sizes.append(of_row)
+            continue
+        one = _case_of_row(index, {**same, **{name: values[index] for name, values in given.items()}}, systems)
+        operator, options = one.workload.operator, one.workload.options
+        plain = key_is_known and other not in groups and all(map(_is_plain_size, of_row))
+        if plain and isinstance(operator, Gemm) and is_columnar(one.system, operator, options):
+            groups[other] = _Group(one, [index], [of_row])
+        else:
+            cases[index] = one
+            if key_is_known and plain:
+                groups[other] = None
+    names = [name for name in SIZES if name in given]
+    return cases, [group.cases(names) for group in groups.values() if group]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Rows that differ in their sizes alone."""
+
+    first: OperatorCase
+    rows: list[int]
+    sizes: list[tuple[int, ...]]
+
+    def cases(self, names: Sequence[str]) -> SizedCases:
+        """The rows, whose sizes have these names; the others are those of the first row."""
+        gemm = self.first.workload.operator
+        assert isinstance(gemm, Gemm)
+        columns = dict(
+            zip(names, np.array(self.sizes, dtype=np.int64).reshape(len(self.rows), len(names)).T, strict=True)
+        )
+        of_all = {name: np.full(len(self.rows), getattr(gemm, name)) for name in SIZES if name not in columns}
+        return SizedCases(
+            self.first.system, gemm, self.first.workload.options, np.array(self.rows), {**of_all, **columns}
+        )
+
+
+def _is_plain_size(size: object) -> bool:
+    """Whether a value is a size that needs no further check."""
+    return isinstance(size, int | np.integer) and not isinstance(size, bool) and bool(1 <= size <= EXACT_SIZE)
+
+
+def _is_hashable(values: tuple[Any, ...]) -> bool:
+    try:
+        _ = hash(values)
+    except TypeError:
+        return False
+    return True
+
+
+def _swept(
+    cases: Mapping[int, OperatorCase], groups: Sequence[SizedCases], service: Service, progress: Progress
+) -> dict[str, np.ndarray[Any, Any]]:
+    """The columns of the results of all rows."""
+    total, parts = len(cases) + sum(len(one.rows) for one in groups), []
+    done = 0
+    if groups:
+        with closing(estimate_columns(groups, service)) as found:
+            for some in found:
+                parts += some
+                done += sum(len(part.rows) for part in some)
+                progress(done, total)
+    alone = {**cases, **dict(left_out(groups, parts))}
+    if alone or not parts:
+        outcomes = predict_all(list(alone.values()), service, lambda count, _: progress(done + count, total))
+        columns = result_columns(list(alone.values()), outcomes)
+        if not parts:
+            order = np.argsort(np.array(list(alone), dtype=int))
+            return {name: values[order] for name, values in columns.items()}
+        parts.append(ColumnPart(np.array(list(alone)), columns))
+    return _in_order(parts, total)
+
+
+def _in_order(parts: Sequence[ColumnPart], total: int) -> dict[str, np.ndarray[Any, Any]]:
+    """Columns of all rows of a table."""
+    rows = np.concatenate([part.rows for part in parts])
+    found = {}
+    for name in (*_metrics(), SKIPPED):
+        values = [part.columns.get(name, "") for part in parts]
+        arrays = [
+            one if isinstance(one, np.ndarray) else np.full(len(part.rows), one)
+            for one, part in zip(values, parts, strict=True)
+        ]
+        together = np.concatenate(arrays)
+        if together.dtype.kind == "U":
+            together = together.astype(f"U{max(1, np.char.str_len(together).max())}")
+        found[name] = np.empty(total, together.dtype)
+        found[name][rows] = together
+    return found
 
 
 def _case_of_row(index: int, row: Mapping[str, Any], systems: dict[str, System]) -> OperatorCase:
@@ -149,7 +259,7 @@ def result_columns(
         for case, outcome in zip(cases, outcomes, strict=True)
     ]
     columns = {name: np.array([row[name] for row in rows]) for name in kinds}
-    return columns | {"skipped": np.array([outcome.reason for outcome in outcomes], dtype=str)}
+    return columns | {SKIPPED: np.array([outcome.reason for outcome in outcomes], dtype=str)}
 
 
 def _given(result: Result, nothing: Mapping[str, Any]) -> dict[str, Any]:
