@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -206,6 +207,39 @@ def test_workers_change_no_figure() -> None:
     assert alone.keys() == shared.keys()
     for name, values in alone.items():
         np.testing.assert_array_equal(values, shared[name])
+
+
+def test_a_sweep_of_estimates_has_the_columns_that_single_predictions_give() -> None:
+    table: dict[str, list[Any]] = {
+        "arch": ["t4", "a100", "t4", "a100", "t4", "t4", "a100"],
+        "m": [512, 4096, 1, 17, 64, 4096, 8192],
+        "n": [512, 4096, 4096, 33, 64, 4096, 8192],
+        "batch": [1, 1, None, 5, 1, 2, 1],
+        "dtype": ["fp16", "fp16", "fp32", "int8", "bf16", "fp32", "fp16"],
+    }
+    alone, shared = (gpusim.sweep(table, k=1024, detail="estimate", jobs=jobs) for jobs in (1, 2))
+    assert [bool(reason) for reason in alone["skipped"]] == [False, False, False, True, True, False, False]
+    for name, column in alone.items():
+        assert repr(column.tolist()) == repr(shared[name].tolist())
+    for row, reason in enumerate(alone["skipped"].tolist()):
+        given = {name: values[row] for name, values in table.items() if values[row] is not None}
+        if reason:
+            with pytest.raises(gpusim.UnsupportedError, match=re.escape(reason)):
+                _ = gpusim.predict(**given, k=1024, detail="estimate")
+        else:
+            result = gpusim.predict(**given, k=1024, detail="estimate")
+            assert (alone["time_us"][row], alone["kernel"][row], alone["time_us_p90"][row], alone["power_w"][row]) == (
+                result.time_us,
+                result.kernel,
+                result.timing.time_us_p90,
+                result.counters.power_w,
+            )
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 2.5, "x", True, 2**70])
+def test_a_wrong_size_among_estimates_names_its_row(wrong: object) -> None:
+    with pytest.raises(gpusim.ArgumentError, match=r"row 2: .*m"):
+        _ = gpusim.sweep({"m": [64, 64, wrong, 0]}, arch="t4", n=64, k=64, detail="estimate")
 
 
 def test_a_data_frame_gives_one_of_its_kind() -> None:
