@@ -16,6 +16,7 @@ from gpusim.prediction.estimated_columns import estimated_in_columns
 from gpusim.prediction.options import Options
 from gpusim.prediction.results import values_of
 from gpusim.system import System
+from gpusim.units import ceil_div
 from gpusim.workloads.gemm import Gemm
 
 MOST_ROWS = 4096
@@ -24,6 +25,8 @@ TASKS_PER_WORKER = 4
 """A sweep has at least so many where it has as many rows, so that all workers end at about the same time."""
 FEWEST_ROWS = 64
 """Rows of a task, at least."""
+ROWS_ON_CLUSTER = 1024
+"""Rows of a task on a cluster, however many workers it has: a task costs it some milliseconds of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +49,33 @@ class SizedCases:
 
 
 @dataclass(frozen=True, slots=True)
+class Texts:
+    """A column of texts of which there are few: names of kernels take most of a result's bytes."""
+
+    distinct: Array
+    places: Array
+    """For each row, that of its text."""
+
+    @classmethod
+    def of(cls, column: Array) -> Texts:
+        """A column with each text once."""
+        distinct, places = np.unique(column, return_inverse=True)
+        return cls(distinct, places.astype(np.int32))
+
+
+@dataclass(frozen=True, slots=True)
 class ColumnPart:
-    """Values of some rows of a table, by column: arrays, or what all of them have."""
+    """Values of some rows of a table, by column: arrays, :class:`Texts`, or what all of them have."""
 
     rows: Array
     columns: Mapping[str, Any]
+
+    def column(self, name: str, default: object = "") -> Array:
+        """A column as an array; of ``default`` where there is none."""
+        values = self.columns.get(name, default)
+        if isinstance(values, Texts):
+            return np.asarray(values.distinct[values.places])
+        return values if isinstance(values, np.ndarray) else np.full(len(self.rows), values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +96,8 @@ def estimate_columns(groups: Sequence[SizedCases], service: Service = Service())
     systems = {id(one.system): one.system for one in groups}
     numbers = {place: number for number, place in enumerate(systems)}
     total = sum(len(one.rows) for one in groups)
-    size = max(FEWEST_ROWS, min(MOST_ROWS, -(-total // (TASKS_PER_WORKER * service.jobs))))
+    size = max(FEWEST_ROWS, min(MOST_ROWS, ceil_div(total, TASKS_PER_WORKER * service.jobs)))
+    size = ROWS_ON_CLUSTER if service.cluster else size
     tasks = [
         _Task(
             numbers[id(one.system)],
@@ -94,13 +120,18 @@ def _estimate(systems: Sequence[System], task: _Task) -> list[ColumnPart]:
     found = []
     with naming(f"{len(task.rows)} products such as {Case(system, OperatorWorkload(task.gemm, task.options))}"):
         for places, result in estimated_in_columns(system, task.gemm, task.options, task.sizes):
-            values = {
-                name: value
-                for name, value in values_of(result).items()
-                if isinstance(value, np.ndarray | int | float | str)
-            }
-            found.append(ColumnPart(task.rows[places], values))
+            values = {name: _compact(value) for name, value in values_of(result).items()}
+            plain = {name: value for name, value in values.items() if isinstance(value, _COLUMNS)}
+            found.append(ColumnPart(task.rows[places], plain))
     return found
+
+
+_COLUMNS = (np.ndarray, Texts, int, float, str)
+"""Types of what a column of numbers or texts is held in."""
+
+
+def _compact(value: Any) -> Any:
+    return Texts.of(value) if isinstance(value, np.ndarray) and value.dtype.kind == "U" else value
 
 
 def left_out(groups: Sequence[SizedCases], parts: Sequence[ColumnPart]) -> Iterator[tuple[int, OperatorCase]]:

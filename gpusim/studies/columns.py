@@ -170,12 +170,7 @@ def _in_order(parts: Sequence[ColumnPart], total: int) -> dict[str, np.ndarray[A
     rows = np.concatenate([part.rows for part in parts])
     found = {}
     for name in (*_metrics(), SKIPPED):
-        values = [part.columns.get(name, "") for part in parts]
-        arrays = [
-            one if isinstance(one, np.ndarray) else np.full(len(part.rows), one)
-            for one, part in zip(values, parts, strict=True)
-        ]
-        together = np.concatenate(arrays)
+        together = np.concatenate([part.column(name) for part in parts])
         if together.dtype.kind == "U":
             together = together.astype(f"U{max(1, np.char.str_len(together).max())}")
         found[name] = np.empty(total, together.dtype)
