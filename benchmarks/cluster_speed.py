@@ -176,8 +176,8 @@ def scaling(shapes: int, found: Mapping[int, Used], empty: Used, lost_s: float, 
     paragraphs = (
         (
             f"{shapes:,} random GEMMs on one {GPU}, detail `estimate`, in {tasks:,} tasks of {ROWS_ON_CLUSTER:,}. The"
-            f" machine has {available_cores()} cores, which scheduler, workers and command share. The times of all sweeps"
-            " are equal to the bit."
+            f" machine has {available_cores()} cores, which scheduler, workers and command share. The times of all"
+            " sweeps are equal to the bit."
         ),
         (
             f"A task that does nothing takes {wall_ms:.2f} ms of wall time on two workers, {scheduler_ms:.2f} ms of the"
@@ -186,8 +186,8 @@ def scaling(shapes: int, found: Mapping[int, Used], empty: Used, lost_s: float, 
             f" {lost_s:.1f} s."
         ),
         (
-            "A sweep takes the longest of three times: of the workers (tasks over workers, rounded up, times the time of"
-            " a task), of the scheduler, and of the command, each of which handles all tasks one after the other."
+            "A sweep takes the longest of three times: of the workers (tasks over workers, rounded up, times the time"
+            " of a task), of the scheduler, and of the command, each of which handles all tasks one after the other."
             f" {MANY_WORKERS} workers would take {rounds} x {1e3 * worker_s:.0f} ms = {times['workers']:.1f} s, the"
             f" scheduler {scheduler_s:.1f} s and the command {command_s:.1f} s: {shapes / times[binds]:,.0f} shapes/s,"
             f" limited by the {binds}. From {enough} workers on, more do not help."

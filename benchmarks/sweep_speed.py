@@ -2,6 +2,7 @@
 
     python benchmarks/sweep_speed.py --shapes 10000 --jobs 2
 
+Detail ``sampled`` gives a result for each shape, ``estimate`` columns, as :func:`gpusim.sweep` does.
 The results of a sample are compared byte for byte with those of one prediction at a time in this process, and a hash
 of the times of all shapes is printed, for comparison with another run.
 """
@@ -18,20 +19,26 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from calibration import loop_seconds, warm_up
 from comparison import Measured, Metric, Results
 from shapes import DTYPES, random_shapes
 
+import gpusim
 from gpusim.execution.cases import Case, OperatorCase, OperatorWorkload
 from gpusim.execution.service import Service
 from gpusim.execution.sweep import predict_one, sweep
 from gpusim.prediction.options import Options
-from gpusim.prediction.results import Result
+from gpusim.prediction.results import Result, field_kinds, values_of
 from gpusim.specs import load_spec
 from gpusim.units import MIB
+from gpusim.workloads.gemm import Gemm
 
 LOOPS = 5
+GIVEN = ("arch", "m", "n", "k", "dtype")
+FIGURES = [name for name, kind in field_kinds().items() if kind in (int, float, bool, str) and name not in GIVEN]
+"""Columns that a sweep adds to those given."""
 PROCESSES = {"parent": resource.RUSAGE_SELF, "largest worker": resource.RUSAGE_CHILDREN}
 MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
 """Unit of ``ru_maxrss``."""
@@ -61,15 +68,19 @@ def main() -> None:
     asked = parser.parse_args()
     systems = {gpu: load_spec(gpu).system for gpu in DTYPES}
     options = Options(asked.detail)
-    shapes = random_shapes(asked.shapes, asked.seed)
+    shapes = list(random_shapes(asked.shapes, asked.seed))
     cases = [Case(systems[gpu], OperatorWorkload(gemm, options)) for gpu, gemm in shapes]
     sampled = range(0, len(cases), max(1, len(cases) // asked.sample))
     warm_up()
     loops = [loop_seconds() for _ in range(LOOPS)]
-    swept = run(cases, Service(asked.jobs), sampled)
+    if asked.detail == "estimate":
+        swept = run_in_columns(shapes, asked.jobs, sampled)
+    else:
+        swept = run(cases, Service(asked.jobs), sampled)
     memory = {who: resource.getrusage(of).ru_maxrss * MAXRSS_BYTES for who, of in PROCESSES.items()}
     loops += [loop_seconds() for _ in range(LOOPS)]
-    differing = sum(swept.sample[number] != whole(predict_one(cases[number])) for number in sampled)
+    of = figures if asked.detail == "estimate" else whole
+    differing = sum(swept.sample[number] != of(predict_one(cases[number])) for number in sampled)
     sha256 = hashlib.sha256(json.dumps(swept.kernel_times_us).encode()).hexdigest()
     metrics = metrics_of(swept, statistics.median(loops), memory, asked.jobs)
     if asked.detail != "sampled":
@@ -89,6 +100,24 @@ def run(cases: Sequence[OperatorCase], service: Service, sampled: Sequence[int])
         if number in sampled:
             sample[number] = whole(case_result.result)
     return Swept(time.perf_counter() - wall, cpu_seconds_of_all() - cpu, tuple(times), sample)
+
+
+def run_in_columns(shapes: Sequence[tuple[str, Gemm]], jobs: int, sampled: Sequence[int]) -> Swept:
+    """Estimate all shapes; keep the figures of the sampled ones only."""
+    columns: dict[str, Any] = {name: [getattr(gemm, name) for _, gemm in shapes] for name in GIVEN[1:]}
+    columns["arch"] = [gpu for gpu, _ in shapes]
+    wall, cpu = time.perf_counter(), cpu_seconds_of_all()
+    found = gpusim.sweep(columns, detail="estimate", jobs=jobs, progress=False)
+    taken = time.perf_counter() - wall, cpu_seconds_of_all() - cpu
+    rows = {number: {name: found[name][number].item() for name in FIGURES} for number in sampled}
+    sample = {number: json.dumps(row).encode() for number, row in rows.items()}
+    return Swept(*taken, tuple(found["kernel_time_us"].tolist()), sample)
+
+
+def figures(result: Result) -> bytes:
+    """The figures and texts of a result."""
+    values = values_of(result)
+    return json.dumps({name: values[name] for name in FIGURES}).encode()
 
 
 def cpu_seconds_of_all() -> float:
