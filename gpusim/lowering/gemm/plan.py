@@ -398,7 +398,7 @@ def _tiles_of_groups(counts: tuple[int, ...], tile: Array) -> tuple[Array, Array
 def _stripes_across_y(kernels: Any, tiles: Tiles) -> Array:
     """Whether the stripes of a threadblock swizzle lie side by side along y, and each runs along x."""
     longer = tiles.counts[1] >= tiles.counts[0]
-    return np.asarray(np.where(kernels.stripes_across_longer, longer, kernels.stripes_across_n))
+    return np.asanyarray(np.where(kernels.stripes_across_longer, longer, kernels.stripes_across_n))
 
 
 def _traffic(
@@ -430,7 +430,7 @@ def _traffic(
     wave = wave_panels(counts, wave_tiles, swizzle_width)
     resident_ctas = np.minimum(tiles.ctas, concurrent_ctas)
     readers = across_first(wave)[::-1]
-    further = np.maximum(1.0, gpu.l2.drift_fraction * tiles.steps / max(1.0, gpu.l2.drift_steps))
+    further = np.maximum(1.0, gpu.l2.drift_fraction * tiles.steps / np.maximum(1.0, gpu.l2.drift_steps))
     drift_steps, lag_steps = gpu.l2.drift_steps * further, gpu.l2.lag_steps * further
     outlives = outlives_a_step(gpu, operands, tiles.rows, kernels.tile_k, readers, resident_ctas, drift_steps)
     # DRAM has opened other pages by the time that the next step requests its slice of a row, but L2 is filled by units.
