@@ -269,11 +269,9 @@ def traffic(
         for of_each in (panels.read_costs * again, panels.read_energies * again)
     )
     dram_read, dram_write = np.minimum(l2_read, np.maximum(compulsory, planes * both)), result_bytes
-    resident = np.zeros(l2_read.shape)
-    if warm:
-        resident = survival_fractions(compulsory + result_bytes, usable_bytes)
-        dram_read = dram_read - resident * np.minimum(dram_read, compulsory)
-        dram_write = dram_write * (1.0 - resident)
+    resident = np.where(warm, survival_fractions(compulsory + result_bytes, usable_bytes), 0.0)
+    dram_read = dram_read - resident * np.minimum(dram_read, compulsory)
+    dram_write = dram_write * (1.0 - resident)
     return Columns(
         Traffic,
         l2_read_bytes=l2_read,

@@ -24,25 +24,30 @@ from gpusim.units import ceil_div, us_of_cycles
 def estimates_us(system: System, plans: GemmPlans, clock_mhz: float) -> Array:
     """Time of each plan's launches [us]."""
     machine = Machine.of(system.gpu, clock_mhz)
-    second_cycles = np.zeros(plans.choices.split_k.shape)
-    for rows, reductions in plans.reductions:
-        second_cycles[rows] = launch_cycles(machine, reductions)
-    return np.asarray(times_us(system, machine, clock_mhz, plans, second_cycles), dtype=float)
+    return np.asarray(times_us(system, machine, clock_mhz, plans, second_cycles(machine, plans)), dtype=float)
 
 
-def times_us(system: Any, machine: Any, clock_mhz: Any, plans: Any, second_cycles: Array) -> Array:
+def second_cycles(machine: Machine, plans: GemmPlans) -> Array:
+    """Time of each plan's second kernel, 0 where there is none [SM cycles]."""
+    cycles = np.zeros(plans.choices.split_k.shape)
+    for one in plans.reductions:
+        cycles[one.rows] = launch_cycles(machine, one.columns)[one.places]
+    return cycles
+
+
+def times_us(system: Any, machine: Any, clock_mhz: Any, plans: Any, second: Array) -> Array:
     """Time of each plan's launches [us].
 
     Args:
-        second_cycles: of second kernels, 0 where there is none.
+        second: :func:`second_cycles` on the machine, which is the GPU at the clock.
     """
-    cycles = launch_cycles(machine, plans.main) + second_cycles
+    cycles = launch_cycles(machine, plans.main) + second
     choices, front_end = plans.choices, system.gpu.front_end
     split = choices.split_k > 1
-    second = split & choices.reduce
+    reduces = split & choices.reduce
     counts = plans.main.kernel.counts_splits & split & ~choices.reduce
-    fixed = front_end.kernel_latency_us * np.where(second, 2.0, 1.0) + front_end.memset_us * counts
-    gaps = np.where(second, system.host.graph_gap_us, 0.0)
+    fixed = front_end.kernel_latency_us * np.where(reduces, 2.0, 1.0) + front_end.memset_us * counts
+    gaps = np.where(reduces, system.host.graph_gap_us, 0.0)
     return np.asanyarray(us_of_cycles(cycles, clock_mhz) + gaps + fixed)
 
 

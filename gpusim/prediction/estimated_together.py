@@ -22,7 +22,7 @@ class PlannedTogether:
         chosen = np.array(rows)
         self.timers = timers
         self._gpu = plans.table.gpu
-        self._main = plans.main.rows(chosen)
+        self._main = plans.schedules(chosen)
         self._reductions = [
             (numbers.tolist(), columns.rows(places)) for columns, numbers, places in plans.second_kernels(chosen)
         ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from gpusim.hardware.gpu import Gpu, Instruction
 from gpusim.hardware.machine import SmLimits
 from gpusim.hardware.occupancy import occupancy
 from gpusim.launch import Grid
-from gpusim.library.catalogue import Kernel, SplitKMode
+from gpusim.library.catalogue import Kernel, SplitKMode, SplitKReduction
 from gpusim.lowering.columns import Array, Columns, share
 from gpusim.lowering.gemm.epilogue import c_passes, epilogue_of, store_passes, write_costs
 from gpusim.lowering.gemm.gathered import ImplicitGemm
@@ -152,18 +153,90 @@ class AroundGemm:
 
 
 @dataclass(frozen=True, slots=True)
+class Reductions:
+    """The second kernels of some rows, which add up their partial sums: rows alike in problem and split share one."""
+
+    rows: Array
+    places: Array
+    """Place of each row's kernel in ``columns``."""
+    columns: Columns[Schedule]
+
+    @classmethod
+    def of(cls, gpu: Gpu, kernel: SplitKReduction, problems: Problems, choices: Choices, rows: Array) -> Reductions:
+        """The launches of a kernel.
+
+        Args:
+            choices: those of ``rows``.
+        """
+        pairs = choices.problem * (choices.split_k.max() + 1) + choices.split_k
+        _, first, places = np.unique(pairs, return_index=True, return_inverse=True)
+        return cls(rows, places, reductions(gpu, kernel, problems[choices.problem[first]], choices.split_k[first]))
+
+
+@dataclass(eq=False)
 class GemmPlans:
-    """Plans of workloads that differ in nothing but their sizes, a row for each choice."""
+    """Plans of workloads that differ in nothing but their sizes, a row for each choice, made when they are asked for."""
 
     table: KernelTable
     problems: Problems
     choices: Choices
-    main: Columns[Schedule]
-    """The GEMM of each row."""
-    reductions: tuple[tuple[Array, Columns[Schedule]], ...]
-    """Second kernels: the rows that have them, and those rows' reductions."""
-    chosen_for: Problems
-    """The problem of each choice."""
+    warm: bool
+    """Operands are in L2 as far as they fit."""
+    edges: Array | None = None
+    """Whether the tile is the last along x, and along y; None for the average tile."""
+    likely: Array | None = None
+    """Rows that are likely to be asked for, in ascending order, which are made without the others."""
+
+    @cached_property
+    def chosen_for(self) -> Problems:
+        """The problem of each choice."""
+        return self.problems[self.choices.problem]
+
+    @cached_property
+    def main(self) -> Columns[Schedule]:
+        """The GEMM of each row."""
+        return _schedules(self.table, self.chosen_for, self.choices, warm=self.warm, edges=self.edges)
+
+    @cached_property
+    def extents(self) -> tuple[Array, Array, Array]:
+        """Sizes of the grids: x, y, z."""
+        grid = self.main.grid
+        return grid.x, grid.y, grid.splits * grid.batch
+
+    @cached_property
+    def _likely(self) -> Columns[Schedule]:
+        assert self.likely is not None
+        return GemmPlans(self.table, self.problems, self.choices[self.likely], self.warm).main
+
+    def schedules(self, rows: Array) -> Columns[Schedule]:
+        """The GEMMs of some rows."""
+        if self.likely is not None and "main" not in self.__dict__:
+            places = np.searchsorted(self.likely, rows)
+            if np.array_equal(self.likely.take(places, mode="clip"), rows):
+                return self._likely.rows(places)
+        return self.main.rows(rows)
+
+    @cached_property
+    def reductions(self) -> tuple[Reductions, ...]:
+        """Second kernels.
+
+        Raises:
+            ValueError: a choice needs one, and there is none.
+        """
+        rows = np.flatnonzero(self.choices.reduce & (self.choices.split_k > 1))
+        by_kernel: dict[int, list[int]] = {}
+        kernels = [one.reduction for one in self.table.kernels]
+        numbers = self.choices.kernel[rows]
+        for number in np.unique(numbers).tolist():
+            by_kernel.setdefault(id(kernels[number]), []).append(number)
+        found = []
+        for those in by_kernel.values():
+            kernel = kernels[those[0]]
+            if kernel is None:
+                raise ValueError("no kernel adds up partial sums; split_k with mode 'reduce' needs one")
+            mine = rows[np.isin(numbers, those)]
+            found.append(Reductions.of(self.table.gpu, kernel, self.problems, self.choices[mine], mine))
+        return tuple(found)
 
     def plan(self, operator: GemmOperator, row: int) -> GemmPlan:
         """The plan of a row, which is a choice for ``operator``."""
@@ -179,7 +252,9 @@ class GemmPlans:
             kernel.printed_name(problem_of(operator).layout, operator.dtype)
             for operator, kernel in zip(operators, kernels, strict=True)
         ]
-        main = self.main.records(chosen, name=names, kernel=[self.table.facts[number] for number in numbers])
+        main = self.schedules(chosen).records(
+            np.arange(len(chosen)), name=names, kernel=[self.table.facts[number] for number in numbers]
+        )
         launches: list[tuple[Schedule, ...]] = [(one,) for one in main]
         for columns, places_of, places in self.second_kernels(chosen):
             for number, second in zip(places_of.tolist(), columns.records(places), strict=True):
@@ -191,11 +266,11 @@ class GemmPlans:
 
     def second_kernels(self, chosen: Array) -> Iterator[tuple[Columns[Schedule], Array, Array]]:
         """Second kernels of some rows: columns, numbers among those rows, and their places in the columns."""
-        for rows, columns in self.reductions:
-            places = np.searchsorted(rows, chosen)
-            numbers = np.flatnonzero(rows[np.minimum(places, len(rows) - 1)] == chosen)
+        for one in self.reductions:
+            places = np.searchsorted(one.rows, chosen)
+            numbers = np.flatnonzero(one.rows[np.minimum(places, len(one.rows) - 1)] == chosen)
             if len(numbers):
-                yield columns, numbers, places[numbers]
+                yield one.columns, numbers, one.places[places[numbers]]
 
 
 def plan(
@@ -240,28 +315,8 @@ def plans(
         split_k=np.array(splits),
         reduce=np.array([mode == "reduce" for mode in modes]),
     )
-    made = plans_of(table, Problems.of(problems), choices, warm=warm)
+    made = GemmPlans(table, Problems.of(problems), choices, warm)
     return [made.plan(operator, row) for row, operator in enumerate(operators)]
-
-
-def plans_of(table: KernelTable, columns: Problems, choices: Choices, *, warm: bool) -> GemmPlans:
-    """Schedule problems that differ in nothing but their sizes, a row for each choice.
-
-    Raises:
-        ValueError: a choice needs a second kernel, and there is none.
-    """
-    chosen_for = columns[choices.problem]
-    main = _schedules(table, chosen_for, choices, warm=warm)
-    partial = choices.reduce & (choices.split_k > 1)
-    second = [table.kernels[number].reduction for number in choices.kernel[partial]] if partial.any() else []
-    found = []
-    for kernel in {id(one): one for one in second}.values():
-        if kernel is None:
-            raise ValueError("no kernel adds up partial sums; split_k with mode 'reduce' needs one")
-        rows = np.flatnonzero(partial)[[one is kernel for one in second]]
-        mine = choices[rows]
-        found.append((rows, reductions(table.gpu, kernel, columns[mine.problem], mine.split_k)))
-    return GemmPlans(table, columns, choices, main, tuple(found), chosen_for)
 
 
 def tile_schedules(gpu: Gpu, planned: GemmPlan) -> tuple[Schedule, ...]:
@@ -287,9 +342,7 @@ def tile_schedules(gpu: Gpu, planned: GemmPlan) -> tuple[Schedule, ...]:
         split_k=np.full(4, planned.split_k),
         reduce=np.full(4, planned.mode == "reduce"),
     )
-    problems = Problems.of([problem])[choices.problem]
-    main = _schedules(table, problems, choices, warm=not planned.main.cold, edges=edges)
-    made = GemmPlans(table, problems, choices, main, (), problems)
+    made = GemmPlans(table, Problems.of([problem]), choices, not planned.main.cold, edges)
     return tuple(made.plan(planned.operator, row).main for row in range(4))
 
 
@@ -351,7 +404,7 @@ def _schedules(
         store_bytes=store_bytes,
         store_passes=store_passes(gpu, kernels, problems, result_bytes, share(tile_bytes, store_bytes)),
         traffic=moved.replaced(write_cost=write_costs(gpu, kernels, problems, result_bytes, stored_at_once)),
-        cold=not warm,
+        cold=warm ^ True,
     )
 
 
