@@ -1,13 +1,13 @@
 """Traced formulas as one loop over rows: its source, and the values that it needs from outside.
 
-What differs from kernel to kernel only, or never, is computed by numpy and passed to the loop; what differs from problem to
-problem is computed once for each problem. Every operation is numpy's of the same types, in the same order.
+What differs from kernel to kernel only, or never, is computed by numpy and passed to the loop. What differs from problem
+to problem is computed once for each of them. Every operation is numpy's, on the same types, in the same order.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,9 @@ from gpusim.lowering.columns import Array, elementwise
 from gpusim.lowering.traced import CONSTANT, Call, Cast, Leaf, Node, Varies, value_of
 
 KINDS = ("float64", "int64", "bool")
-INDEX = {Varies.NEVER: "0", Varies.KERNEL: "kernel[row]", Varies.PROBLEM: "problem", Varies.ROW: "row"}
-"""Where the loop finds what differs with each of these."""
+"""Types of numbers."""
+PLACES = {Varies.NEVER: "0", Varies.KERNEL: "kernel[row]", Varies.PROBLEM: "problem", Varies.ROW: "row"}
+"""Where the loop finds values that differ so."""
 
 _INFIX: Mapping[Any, str] = {
     np.add: "+",
@@ -34,120 +35,118 @@ _INFIX: Mapping[Any, str] = {
     np.not_equal: "!=",
     np.bitwise_and: "&",
     np.bitwise_or: "|",
+    np.bitwise_xor: "^",
 }
-_NAMED: Mapping[Any, str] = {
+_CALLED: Mapping[Any, str] = {
     np.minimum: "smaller",
     np.maximum: "larger",
-    np.where: "select",
     np.lcm: "lcm",
     np.ceil: "ceil",
     np.isnan: "isnan",
 }
-"""Functions of the loop: :mod:`gpusim.lowering.fused_code`."""
-_ANY_TYPE = {np.true_divide, np.ceil, np.isnan}
+_OF_REAL_NUMBERS = (np.true_divide, np.ceil, np.isnan)
 
 
 class Fused:
-    """The loop of some traced values, its results.
+    """The loop of some traced values.
 
     Attributes:
-        source: text of the function ``loop``.
+        source: text of the function ``loop(begins, kernel, results, *matrices)``. It writes each value of a row of
+            ``results``. Rows are in the order of problems, those of a problem from ``begins`` of it to that of the next;
+            ``kernel`` has each row's number of its kernel. Matrices are those of :meth:`given`.
         functions: those that it calls, by their names there.
     """
 
-    def __init__(self, results: Sequence[Node]) -> None:
-        self._needed = _in_order(results)
-        self._names = {id(node): f"v{number}" for number, node in enumerate(self._needed)}
-        self.functions = {
-            node.operation.function.__name__.strip("_"): node.operation.function
-            for node in self._needed
-            if isinstance(node.operation, Call)
-        }
-        passed = self._passed(results)
-        self._given: dict[tuple[Varies, str], list[Node]] = {
+    def __init__(self, values: Sequence[Node]) -> None:
+        nodes = _in_order(values)
+        self._names = {id(node): f"v{number}" for number, node in enumerate(nodes)}
+        inner = [node for node in nodes if _is_inner(node)]
+        used = {id(one) for node in inner for one in node.operands} | {id(node) for node in values}
+        passed = [node for node in nodes if id(node) in used and not _is_inner(node) and not _is_constant(node)]
+        self._passed = {
             (varies, kind): [node for node in passed if (node.varies, node.dtype.name) == (varies, kind)]
-            for varies in INDEX
+            for varies in PLACES
             for kind in KINDS
         }
-        self.source = self._source(results)
+        called = [node.operation.function for node in nodes if isinstance(node.operation, Call)]
+        self.functions: dict[str, Callable[..., float]] = {_name(function): function for function in called}
+        self.source = self._source(inner, values)
 
-    def _passed(self, results: Sequence[Node]) -> Iterable[Node]:
-        """What comes from outside: leaves, and what is computed of those that differ with no problem."""
-        used = {id(one) for node in self._needed if _is_inner(node) for one in node.operands}
-        used |= {id(node) for node in results}
+    def given(self, roots: Mapping[str, Any], *varying: Varies) -> list[Array]:
+        """Values for the loop of what differs so: a matrix for each type of numbers, with a row for each place.
+
+        Args:
+            roots: what leaves are found below, by the first name of their paths.
+        """
+        values = _Values(roots)
         return [
-            node
-            for node in self._needed
-            if id(node) in used and not _is_inner(node) and not _is_constant(node)
+            _matrix([values[node] for node in self._passed[varies, kind]], kind) for varies in varying for kind in KINDS
         ]
 
-    def arguments(self, roots: Mapping[str, Any], *differing: Varies) -> list[Array]:
-        """Values for the loop of what differs as given: a matrix for each type of numbers, with a column for each value."""
-        values = _Values(roots)
-        return [_matrix([values[node] for node in self._given[varies, kind]], kind) for varies in differing for kind in KINDS]
+    @property
+    def text(self) -> str:
+        """All that decides what the loop computes: its source, and the code and constants of what it calls."""
+        return "\n".join((self.source, *(line for one in self.functions.values() for line in _described(one))))
 
-    def _source(self, results: Sequence[Node]) -> str:
-        passed = [f"{varies.name}_{kind}".lower() for varies in INDEX for kind in KINDS]
-        sections: dict[Varies, list[str]] = {varies: [] for varies in INDEX}
-        for (varies, kind), nodes in self._given.items():
-            matrix = f"{varies.name}_{kind}".lower()
-            sections[varies] += [
-                f"{self._names[id(node)]} = {matrix}[{INDEX[varies]}, {place}]" for place, node in enumerate(nodes)
+    def _source(self, inner: Sequence[Node], values: Sequence[Node]) -> str:
+        lines: dict[Varies, list[str]] = {varies: [] for varies in PLACES}
+        for (varies, kind), nodes in self._passed.items():
+            matrix = _matrix_name(varies, kind)
+            lines[varies] += [
+                f"{self._names[id(node)]} = {matrix}[{PLACES[varies]}, {column}]" for column, node in enumerate(nodes)
             ]
-        for node in self._needed:
-            if _is_inner(node) and not isinstance(node.operation, Leaf):
-                varies = Varies.PROBLEM if node.varies == Varies.PROBLEM else Varies.ROW
-                sections[varies].append(f"{self._names[id(node)]} = {self._text(node)}")
-        of_rows = sections[Varies.KERNEL] + sections[Varies.ROW]
-        of_rows += [f"results[{place}, row] = {self._value(node, 'float64')}" for place, node in enumerate(results)]
+        for node in inner:
+            of = Varies.PROBLEM if node.varies == Varies.PROBLEM else Varies.ROW
+            lines[of].append(f"{self._names[id(node)]} = {self._operation(node)}")
+        results = [f"results[{place}, row] = {self._value(node, 'float64')}" for place, node in enumerate(values)]
+        matrices = ", ".join(_matrix_name(varies, kind) for varies in PLACES for kind in KINDS)
         return "\n".join(
             (
-                f"def loop(begins, kernel, results, {', '.join(passed)}):",
-                *(f"    {line}" for line in sections[Varies.NEVER]),
+                f"def loop(begins, kernel, results, {matrices}):",
+                *(f"    {line}" for line in lines[Varies.NEVER]),
                 "    for problem in range(len(begins) - 1):",
-                *(f"        {line}" for line in sections[Varies.PROBLEM]),
+                *(f"        {line}" for line in lines[Varies.PROBLEM]),
                 "        for row in range(begins[problem], begins[problem + 1]):",
-                *(f"            {line}" for line in of_rows),
+                *(f"            {line}" for line in (*lines[Varies.KERNEL], *lines[Varies.ROW], *results)),
                 "",
             )
         )
 
-    def _text(self, node: Node) -> str:
-        operation, operands = node.operation, node.operands
-        kind = node.dtype.name
+    def _operation(self, node: Node) -> str:
+        operation, kind = node.operation, node.dtype.name
         if isinstance(operation, Cast):
-            return self._value(operands[0], kind)
+            return self._value(node.operands[0], kind)
         if isinstance(operation, Call):
-            where, otherwise, *columns = (self._value(one, one.dtype.name) for one in operands)
-            called = f"{operation.function.__name__.strip('_')}({', '.join(columns)})"
+            where, otherwise, *columns = (self._value(one, one.dtype.name) for one in node.operands)
+            called = f"{_name(operation.function)}({', '.join(columns)})"
             return called if where == "True" else f"{called} if {where} else {otherwise}"
-        if operation is np.negative:
-            return f"-{self._value(operands[0], kind)}"
-        if operation is np.invert:
-            return f"not {self._value(operands[0], kind)}" if kind == "bool" else f"~{self._value(operands[0], kind)}"
         if operation is np.where:
-            condition, *values = operands
-            return f"select({self._value(condition, 'bool')}, {', '.join(self._value(one, kind) for one in values)})"
-        common = _common_kind(operation, operands, kind)
-        texts = [self._value(one, common) for one in operands]
+            condition, *others = node.operands
+            values = ", ".join(self._value(one, kind) for one in others)
+            return f"select({self._value(condition, 'bool')}, {values})"
+        of = _kind_of_operands(node)
+        values = [self._value(one, of) for one in node.operands]
         if operation in _INFIX:
-            return f" {_INFIX[operation]} ".join(texts)
-        return f"{_NAMED[operation]}({', '.join(texts)})"
+            return f" {_INFIX[operation]} ".join(values)
+        if operation in (np.negative, np.invert):
+            return f"{'-' if operation is np.negative else 'not' if kind == 'bool' else '~'} {values[0]}"
+        return f"{_CALLED[operation]}({', '.join(values)})"
 
     def _value(self, node: Node, kind: str) -> str:
         """A value as one of a type of numbers."""
         if _is_constant(node):
-            return _literal(np.dtype(kind).type(node.operands[0]).item())
+            return _literal(node.operands[0], kind)
         name = self._names[id(node)]
-        if node.dtype.name == kind:
-            return name
-        if node.dtype.name == "bool":
-            return f"select({name}, {_literal(np.dtype(kind).type(1).item())}, {_literal(np.dtype(kind).type(0).item())})"
+        match node.dtype.name:
+            case same if same == kind:
+                return name
+            case "bool":
+                return f"select({name}, {_literal(1, kind)}, {_literal(0, kind)})"
         return f"{'float' if kind == 'float64' else 'int'}({name})"
 
 
 class _Values:
-    """Values of nodes, as numpy computes them."""
+    """Values of nodes as numpy computes them, a column of as many rows as differ, or of one."""
 
     def __init__(self, roots: Mapping[str, Any]) -> None:
         self._roots = roots
@@ -163,8 +162,7 @@ class _Values:
         operation = node.operation
         if isinstance(operation, Leaf):
             value = value_of(self._roots, operation)
-            rows = isinstance(value, np.ndarray)
-            return value.reshape(-1, value.shape[-1])[operation.place] if rows else value
+            return value.reshape(-1, value.shape[-1])[operation.place] if isinstance(value, np.ndarray) else value
         if _is_constant(node):
             return node.operands[0]
         operands = [self[one] for one in node.operands]
@@ -176,25 +174,28 @@ class _Values:
         return operation(*operands)
 
 
-def _matrix(values: Sequence[Any], kind: str) -> Array:
-    """Values as the columns of a matrix."""
-    if not values:
+def _matrix(columns: Sequence[Any], kind: str) -> Array:
+    if not columns:
         return np.empty((0, 0), dtype=kind)
-    columns = np.broadcast_arrays(*map(np.atleast_1d, values))
-    return np.stack(columns, axis=-1, dtype=kind, casting="same_kind")
+    return np.stack(np.broadcast_arrays(*map(np.atleast_1d, columns)), axis=-1, dtype=kind, casting="same_kind")
 
 
-def _common_kind(operation: Any, operands: Sequence[Node], kind: str) -> str:
-    """The type to which operands are brought: that of the result, or of the operands of a comparison."""
-    if operation in {np.true_divide, np.ceil, np.isnan}:
+def _matrix_name(varies: Varies, kind: str) -> str:
+    return f"{varies.name}_{kind}".lower()
+
+
+def _kind_of_operands(node: Node) -> str:
+    """The type to which operands are brought: that of the result, or of the comparison of both."""
+    if node.operation in _OF_REAL_NUMBERS:
         return "float64"
-    if kind != "bool":
-        return kind
-    return str(np.result_type(*(one.operands[0] if _is_constant(one) else one.dtype for one in operands)).name)
+    if node.dtype != bool:
+        return str(node.dtype.name)
+    return str(np.result_type(*(one.operands[0] if _is_constant(one) else one.dtype for one in node.operands)).name)
 
 
-def _literal(value: Any) -> str:
-    return repr(value) if not isinstance(value, float) or math.isfinite(value) else f"{value!r}".replace("-", "minus_")
+def _literal(value: float, kind: str) -> str:
+    """A number of a type; ``inf`` and ``nan`` are names of the loop."""
+    return repr(np.dtype(kind).type(value).item())
 
 
 def _is_constant(node: Node) -> bool:
@@ -206,19 +207,35 @@ def _is_inner(node: Node) -> bool:
     return bool(node.varies & (Varies.PROBLEM | Varies.ROW)) and not isinstance(node.operation, Leaf)
 
 
-def _in_order(results: Sequence[Node]) -> list[Node]:
-    """All that results are made of, operands first."""
+def _in_order(values: Sequence[Node]) -> list[Node]:
+    """All that values are made of, operands first."""
     found: dict[int, Node] = {}
-    waiting = [(node, False) for node in reversed(results)]
+    waiting = [(node, False) for node in reversed(values)]
     while waiting:
         node, is_complete = waiting.pop()
         if is_complete:
             found.setdefault(id(node), node)
         elif id(node) not in found:
             waiting.append((node, True))
-            if not _is_constant(node):
-                waiting += [(one, False) for one in node.operands]
+            waiting += [] if _is_constant(node) else [(one, False) for one in node.operands]
     return list(found.values())
 
 
-Loop = Callable[..., None]
+def _name(function: Callable[..., float]) -> str:
+    return function.__name__.strip("_")
+
+
+def with_called(function: Any) -> Iterator[FunctionType]:
+    """A function and those that it calls by a global name, if they are of Python."""
+    if isinstance(function, FunctionType):
+        yield function
+        for name in function.__code__.co_names:
+            yield from with_called(function.__globals__.get(name))
+
+
+def _described(function: Callable[..., float]) -> Iterator[str]:
+    for one in with_called(function):
+        code = one.__code__
+        named = {name: one.__globals__.get(name) for name in code.co_names}
+        numbers = {name: value for name, value in named.items() if isinstance(value, int | float)}
+        yield f"{one.__name__} {code.co_code.hex()} {code.co_consts} {code.co_names} {numbers}"

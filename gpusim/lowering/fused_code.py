@@ -1,44 +1,62 @@
-"""Machine code of fused formulas, and the operations that numba has not as they are needed: choices without branches."""
+"""Machine code of fused formulas, and the operations that numba lacks: choices without branches."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numba
 from numba import extending, types
 
-from gpusim.lowering.fused import Fused
+from gpusim.lowering.columns import Array
+from gpusim.lowering.fused import Fused, with_called
+from gpusim.sim.drivers.machine_code import machine_code
 
 _extending: Any = extending
-_numba: Any = numba
 
 
 @_extending.intrinsic
-def select(typing_context: Any, condition: Any, value: Any, otherwise: Any) -> Any:
-    """One value or the other, both of which are known."""
+def select(_context: Any, _condition: Any, value: Any, _otherwise: Any) -> Any:
+    """A value where a condition holds, or another one of its type: both are known, and no branch is taken."""
 
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del context, signature
-        chosen, value, otherwise = arguments
-        return builder.select(builder.trunc(chosen, _bit()) if chosen.type != _bit() else chosen, value, otherwise)
+    def code(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        condition, value, otherwise = arguments
+        return builder.select(condition, value, otherwise)
 
     return value(types.boolean, value, value), code
 
 
-def _bit() -> Any:
-    from llvmlite import ir  # noqa: PLC0415
-
-    return ir.IntType(1)
-
-
+@_extending.register_jitable
 def larger(one: Any, other: Any) -> Any:
+    """The larger of two numbers."""
     return select(one > other, one, other)
 
 
+@_extending.register_jitable
 def smaller(one: Any, other: Any) -> Any:
+    """The smaller of two numbers."""
     return select(one < other, one, other)
 
 
+@_extending.register_jitable
 def lcm(one: int, other: int) -> int:
+    """The least common multiple."""
     return one // math.gcd(one, other) * other
+
+
+_OPERATIONS = {
+    "select": select, "larger": larger, "smaller": smaller, "lcm": lcm, "ceil": math.ceil, "isnan": math.isnan,
+    "inf": math.inf, "nan": math.nan,
+}  # fmt: skip
+
+
+def compiled(fused: Fused, arguments: Sequence[Array]) -> Callable[..., None]:
+    """The loop of fused formulas for arguments of these types, kept on disk."""
+    for function in fused.functions.values():
+        for one in with_called(function):
+            _extending.register_jitable(one)
+    # numba keeps code beside the name of a file, which has to exist.
+    names: dict[str, Any] = {"__name__": __name__, **_OPERATIONS, **fused.functions}
+    exec(compile(fused.source, __file__, "exec"), names)  # noqa: S102 - what :class:`Fused` has written
+    (code,) = machine_code([names["loop"]], [tuple(arguments)], fused.text, error_model="numpy")
+    return code  # type: ignore[no-any-return]

@@ -23,6 +23,7 @@ from gpusim.lowering.gemm.problem import GemmOperator, Problems, problem_of
 from gpusim.lowering.vector.plan import VectorPlan
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.estimate import estimates_us
+from gpusim.prediction.fused_ranking import ranked_by_machine_code
 from gpusim.prediction.heuristic import choices_of, scores_of, tuned_clock_mhz
 from gpusim.system import System
 
@@ -204,7 +205,7 @@ def rankings(
         own = replace(system, library=replace(system.library, tuned_for=None))
         return rankings(own, operators, kernels, warm=warm, clock_mhz=clock_mhz)
     plans = GemmPlans(table, Problems.of([problem_of(one) for one in operators]), choices, warm)
-    estimates = _estimates(system, plans, clock_mhz)
+    estimates, _ = _estimates(system, plans, clock_mhz)
     orders = _rows_of(choices, len(operators))
     return [Ranking(one, plans, estimates, rows) for one, rows in zip(operators, orders, strict=True)]
 
@@ -216,16 +217,22 @@ def _ranked(
     problems = Problems.of([problem_of(one) for one in operators])
     choices = choices_of(system, table, problems)
     plans = GemmPlans(table, problems, choices, warm)
-    estimates = _estimates(system, plans, clock_mhz)
-    scores = scores_of(system.library, plans, estimates[1])
+    estimates, scores = _estimates(system, plans, clock_mhz)
     best_first = np.lexsort((scores, choices.problem))  # equal scores in the order of the choices
-    return plans, estimates, [best_first[rows] for rows in _rows_of(choices, len(operators))]
+    orders = [best_first[rows] for rows in _rows_of(choices, len(operators))]
+    plans.likely = np.array([rows[0] for rows in orders if len(rows)])
+    return plans, estimates, orders
 
 
-def _estimates(system: System, plans: GemmPlans, clock_mhz: float) -> Estimates:
+def _estimates(system: System, plans: GemmPlans, clock_mhz: float) -> tuple[Estimates, Array]:
+    """Estimates, and what the library goes by."""
     known, tuned_mhz = _as_chosen(plans), tuned_clock_mhz(system.gpu, plans.table)
+    if found := ranked_by_machine_code(system, known, clock_mhz, tuned_mhz):
+        plans.extents = found.extents
+        return (found.estimates_us, found.tuned_us), found.scores
     estimates = estimates_us(system, known, clock_mhz)
-    return estimates, estimates if tuned_mhz == clock_mhz else estimates_us(system, known, tuned_mhz)
+    tuned = estimates if tuned_mhz == clock_mhz else estimates_us(system, known, tuned_mhz)
+    return (estimates, tuned), scores_of(system.library, plans, tuned)
 
 
 def _as_chosen(plans: GemmPlans) -> GemmPlans:

@@ -132,6 +132,17 @@ def scores_of(library: Library, plans: GemmPlans, estimates_us: Array) -> Array:
     return biased(plans, estimates_us, constant, {name: weight[family] for name, weight in weights.items()})
 
 
+def bias_of_kernels(bias: HeuristicBias, table: KernelTable) -> tuple[Array, Array]:
+    """What scores of each kernel begin with, and its weight of each of :data:`FEATURES`: in single, in batched GEMMs.
+
+    Each is a matrix with a column for each kernel.
+    """
+    weights, constant = _weights_of(CacheKey(bias)), _constants_of(bias)
+    of_families = np.array([constant, *(weights.get(name, np.zeros(constant.shape)) for name in FEATURES)])
+    single, batched = _families(CacheKey(table))
+    return of_families[:, single], of_families[:, batched]
+
+
 def biased(plans: GemmPlans, estimates_us: Array, constant: Array, weights: Mapping[Feature, Array]) -> Array:
     """The logarithm of an estimated time, with the bias of each row.
 

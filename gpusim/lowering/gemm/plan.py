@@ -195,7 +195,7 @@ class GemmPlans:
     @cached_property
     def main(self) -> Columns[Schedule]:
         """The GEMM of each row."""
-        return _schedules(self.table, self.chosen_for, self.choices, warm=self.warm, edges=self.edges)
+        return schedules_of(self.table, self.chosen_for, self.choices, warm=self.warm, edges=self.edges)
 
     @cached_property
     def extents(self) -> tuple[Array, Array, Array]:
@@ -346,7 +346,7 @@ def tile_schedules(gpu: Gpu, planned: GemmPlan) -> tuple[Schedule, ...]:
     return tuple(made.plan(planned.operator, row).main for row in range(4))
 
 
-def _schedules(
+def schedules_of(
     table: KernelTable, problems: Problems, choices: Choices, *, warm: bool, edges: Array | None = None
 ) -> Columns[Schedule]:
     """The GEMMs, without the names of kernels.
