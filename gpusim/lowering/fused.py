@@ -79,9 +79,12 @@ class Fused:
             roots: what leaves are found below, by the first name of their paths.
         """
         values = _Values(roots)
-        return [
-            _matrix([values[node] for node in self._passed[varies, kind]], kind) for varies in varying for kind in KINDS
-        ]
+        with np.errstate(all="ignore"):
+            return [
+                _matrix([values[node] for node in self._passed[varies, kind]], kind)
+                for varies in varying
+                for kind in KINDS
+            ]
 
     @property
     def text(self) -> str:
@@ -154,8 +157,7 @@ class _Values:
 
     def __getitem__(self, node: Node) -> Any:
         if id(node) not in self._known:
-            with np.errstate(all="ignore"):
-                self._known[id(node)] = self._value(node)
+            self._known[id(node)] = self._value(node)
         return self._known[id(node)]
 
     def _value(self, node: Node) -> Any:
@@ -177,7 +179,10 @@ class _Values:
 def _matrix(columns: Sequence[Any], kind: str) -> Array:
     if not columns:
         return np.empty((0, 0), dtype=kind)
-    return np.stack(np.broadcast_arrays(*map(np.atleast_1d, columns)), axis=-1, dtype=kind, casting="same_kind")
+    matrix = np.empty((max(map(np.size, columns)), len(columns)), dtype=kind)
+    for place, column in enumerate(columns):
+        np.copyto(matrix[:, place], column, casting="same_kind")
+    return matrix
 
 
 def _matrix_name(varies: Varies, kind: str) -> str:

@@ -218,8 +218,8 @@ def _ranked(
     choices = choices_of(system, table, problems)
     plans = GemmPlans(table, problems, choices, warm)
     estimates, scores = _estimates(system, plans, clock_mhz)
-    best_first = np.lexsort((scores, choices.problem))  # equal scores in the order of the choices
-    orders = [best_first[rows] for rows in _rows_of(choices, len(operators))]
+    # Equal scores are in the order of the choices.
+    orders = [rows[scores[rows].argsort(kind="stable")] for rows in _rows_of(choices, len(operators))]
     plans.likely = np.array([rows[0] for rows in orders if len(rows)])
     return plans, estimates, orders
 

@@ -168,9 +168,18 @@ class Reductions:
         Args:
             choices: those of ``rows``.
         """
-        pairs = choices.problem * (choices.split_k.max() + 1) + choices.split_k
-        _, first, places = np.unique(pairs, return_index=True, return_inverse=True)
-        return cls(rows, places, reductions(gpu, kernel, problems[choices.problem[first]], choices.split_k[first]))
+        most = choices.split_k.max() + 1
+        pairs, places = np.unique(choices.problem * most + choices.split_k, return_inverse=True)
+        problem, split_k = np.divmod(pairs, most)
+        return cls(rows, places, reductions(gpu, kernel, problems[problem], split_k))
+
+
+def _place(those: list[SplitKReduction | None], kernel: SplitKReduction | None) -> int:
+    """The place of a kernel among others, the last where it is new."""
+    place = next((place for place, one in enumerate(those) if one is kernel), len(those))
+    if place == len(those):
+        those.append(kernel)
+    return place
 
 
 @dataclass(eq=False)
@@ -208,13 +217,13 @@ class GemmPlans:
         assert self.likely is not None
         return GemmPlans(self.table, self.problems, self.choices[self.likely], self.warm).main
 
-    def schedules(self, rows: Array) -> Columns[Schedule]:
-        """The GEMMs of some rows."""
+    def schedules(self, rows: Array) -> tuple[Columns[Schedule], Array]:
+        """Columns with the GEMMs of some rows, and the places of these rows there."""
         if self.likely is not None and "main" not in self.__dict__:
-            places = np.searchsorted(self.likely, rows)
-            if np.array_equal(self.likely.take(places, mode="clip"), rows):
-                return self._likely.rows(places)
-        return self.main.rows(rows)
+            places = self.likely.searchsorted(rows)
+            if (self.likely.take(places, mode="clip") == rows).all():
+                return self._likely, places
+        return self.main, rows
 
     @cached_property
     def reductions(self) -> tuple[Reductions, ...]:
@@ -224,18 +233,18 @@ class GemmPlans:
             ValueError: a choice needs one, and there is none.
         """
         rows = np.flatnonzero(self.choices.reduce & (self.choices.split_k > 1))
-        by_kernel: dict[int, list[int]] = {}
-        kernels = [one.reduction for one in self.table.kernels]
-        numbers = self.choices.kernel[rows]
-        for number in np.unique(numbers).tolist():
-            by_kernel.setdefault(id(kernels[number]), []).append(number)
+        if not len(rows):
+            return ()
+        kernels: list[SplitKReduction | None] = []
+        of_kernels = [_place(kernels, one.reduction) for one in self.table.kernels]
+        of_rows = np.array(of_kernels)[self.choices.kernel[rows]]
         found = []
-        for those in by_kernel.values():
-            kernel = kernels[those[0]]
-            if kernel is None:
+        for place, kernel in enumerate(kernels):
+            mine = rows[of_rows == place]
+            if len(mine) and kernel is None:
                 raise ValueError("no kernel adds up partial sums; split_k with mode 'reduce' needs one")
-            mine = rows[np.isin(numbers, those)]
-            found.append(Reductions.of(self.table.gpu, kernel, self.problems, self.choices[mine], mine))
+            if len(mine) and kernel is not None:
+                found.append(Reductions.of(self.table.gpu, kernel, self.problems, self.choices[mine], mine))
         return tuple(found)
 
     def plan(self, operator: GemmOperator, row: int) -> GemmPlan:
@@ -252,9 +261,8 @@ class GemmPlans:
             kernel.printed_name(problem_of(operator).layout, operator.dtype)
             for operator, kernel in zip(operators, kernels, strict=True)
         ]
-        main = self.schedules(chosen).records(
-            np.arange(len(chosen)), name=names, kernel=[self.table.facts[number] for number in numbers]
-        )
+        columns, places = self.schedules(chosen)
+        main = columns.records(places, name=names, kernel=[self.table.facts[number] for number in numbers])
         launches: list[tuple[Schedule, ...]] = [(one,) for one in main]
         for columns, places_of, places in self.second_kernels(chosen):
             for number, second in zip(places_of.tolist(), columns.records(places), strict=True):
