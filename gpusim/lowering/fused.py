@@ -1,7 +1,7 @@
 """Traced formulas as one loop over rows: its source, and the values that it needs from outside.
 
-What differs from kernel to kernel only, or never, is computed by numpy and passed to the loop. What differs from problem
-to problem is computed once for each of them. Every operation is numpy's, on the same types, in the same order.
+What differs from kernel to kernel only, or never, is computed by numpy and passed to the loop. What differs from
+problem to problem is computed once for each of them. Every operation is numpy's, on the same types, in the same order.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Fused:
 
     Attributes:
         source: text of the function ``loop(begins, kernel, results, *matrices)``. It writes each value of a row of
-            ``results``. Rows are in the order of problems, those of a problem from ``begins`` of it to that of the next;
-            ``kernel`` has each row's number of its kernel. Matrices are those of :meth:`given`.
+            ``results``. Rows are in the order of problems: those of a problem are from ``begins`` of it up to that of
+            the next. ``kernel`` has the number of each row's kernel. Matrices are those of :meth:`given`.
         functions: those that it calls, by their names there.
     """
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
+import numpy as np
 from numba import extending, types
 
-from gpusim.lowering.columns import Array
-from gpusim.lowering.fused import Fused, with_called
+from gpusim.lowering.fused import KINDS, PLACES, Fused, with_called
 from gpusim.sim.drivers.machine_code import machine_code
 
 _extending: Any = extending
@@ -50,13 +50,15 @@ _OPERATIONS = {
 }  # fmt: skip
 
 
-def compiled(fused: Fused, arguments: Sequence[Array]) -> Callable[..., None]:
-    """The loop of fused formulas for arguments of these types, kept on disk."""
+def compiled(fused: Fused) -> Callable[..., None]:
+    """The loop of fused formulas, kept on disk."""
     for function in fused.functions.values():
         for one in with_called(function):
             _extending.register_jitable(one)
     # numba keeps code beside the name of a file, which has to exist.
     names: dict[str, Any] = {"__name__": __name__, **_OPERATIONS, **fused.functions}
     exec(compile(fused.source, __file__, "exec"), names)  # noqa: S102 - what :class:`Fused` has written
-    (code,) = machine_code([names["loop"]], [tuple(arguments)], fused.text, error_model="numpy")
-    return code  # type: ignore[no-any-return]
+    numbers = np.empty(0, dtype=np.int64)
+    arguments = (numbers, numbers, np.empty((0, 0)), *(np.empty((0, 0), dtype=kind) for _ in PLACES for kind in KINDS))
+    (code,) = machine_code([names["loop"]], [arguments], fused.text, error_model="numpy")
+    return cast("Callable[..., None]", code)

@@ -1,8 +1,8 @@
 """Formulas over columns as graphs: a formula that is called on traced columns returns the operations it consists of.
 
-A traced column is an array of nodes in place of numbers, so that numpy broadcasts, indexes and stacks it as others. What
-is computed twice is one node. Formulas may not ask for the value of a traced column; where they ask whether any row
-meets a condition, some does.
+A traced column is an array of nodes in place of numbers, so that numpy broadcasts, indexes and stacks it as others.
+What is computed twice is one node. A formula may not branch on the value of a traced column; where it asks whether any
+row meets a condition, some does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from types import FunctionType, MethodType
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 
 class Varies(IntFlag):
@@ -26,14 +25,14 @@ class Varies(IntFlag):
 
 
 class Leaf(NamedTuple):
-    """A value that is given: its path from a root, by names of attributes, and its place in a column of several rows."""
+    """A value that is given: its path from a root, by names of attributes, and its place among those found there."""
 
     path: tuple[str, ...]
     place: int = 0
 
 
 class Call(NamedTuple):
-    """A function of numbers, called where a condition, the first operand, holds; the second one is the value elsewhere."""
+    """A function of numbers: its operands are a condition where it is called, the value elsewhere, and arguments."""
 
     function: Callable[..., float]
 
@@ -114,7 +113,7 @@ class Traced(np.ndarray[Any, Any]):
         self.graph = getattr(source, "graph", None)  # type: ignore[assignment]
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        assert method == "__call__" and not options, (ufunc, method, options)
+        assert (method, options) == ("__call__", {}), (ufunc, method, options)
         return _graph_of(inputs).applied(ufunc, *inputs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -123,7 +122,7 @@ class Traced(np.ndarray[Any, Any]):
         if function is np.clip:
             value, least, most = args
             return np.minimum(np.maximum(value, least), most)
-        assert function is np.stack and not kwargs, function
+        assert (function, kwargs) == (np.stack, {})
         graph = _graph_of(args[0])
         return graph._traced(np.stack([np.asarray(one, dtype=object) for one in args[0]]))  # noqa: SLF001
 
@@ -136,8 +135,8 @@ class Traced(np.ndarray[Any, Any]):
         """The numbers as others of a type."""
         return self.graph.applied(Cast(np.dtype(kind).name), self)
 
-    def take(self, at: Any, axis: Any = None) -> Traced:  # type: ignore[override]
-        """The column itself: it stands for the values of the row."""
+    def take(self, *_at: Any, **_axis: Any) -> Traced:  # type: ignore[override]
+        """The column itself: it stands for the values of any row."""
         return self
 
     def any(self) -> bool:  # type: ignore[override]

@@ -184,7 +184,7 @@ def _place(those: list[SplitKReduction | None], kernel: SplitKReduction | None) 
 
 @dataclass(eq=False)
 class GemmPlans:
-    """Plans of workloads that differ in nothing but their sizes, a row for each choice, made when they are asked for."""
+    """Plans of workloads that differ in nothing but their sizes, a row for each choice; they are made on request."""
 
     table: KernelTable
     problems: Problems

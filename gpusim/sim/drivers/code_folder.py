@@ -106,7 +106,7 @@ def seal(path: str) -> None:
 
 
 def remove_outdated(kept: str) -> None:
-    """Remove the folders of what ``kept`` was before it changed, and of sources that are no more, as far as this is known.
+    """Remove folders of what ``kept`` was before it changed, and of sources that are no more, as far as this is known.
 
     Who is about to load one of them compiles instead; what has been loaded stays in memory. What another computer has
     made may be in use there, as may what the same sources became with another compiler.

@@ -87,7 +87,7 @@ def _compiled(
     functions: Sequence[Callable[..., Any]],
     signatures: list[tuple[Any, ...]],
     error_model: str,
-    keep: bool,  # noqa: FBT001 - of a callback
+    keep: bool,
 ) -> list[Any]:
     found = []
     for function, signature in zip(functions, signatures, strict=True):
