@@ -125,8 +125,8 @@ class Fused:
             return called if where == "True" else f"{called} if {where} else {otherwise}"
         if operation is np.where:
             condition, *others = node.operands
-            values = ", ".join(self._value(one, kind) for one in others)
-            return f"select({self._value(condition, 'bool')}, {values})"
+            both = ", ".join(self._value(one, kind) for one in others)
+            return f"select({self._value(condition, 'bool')}, {both})"
         of = _kind_of_operands(node)
         values = [self._value(one, of) for one in node.operands]
         if operation in _INFIX:

@@ -15,9 +15,10 @@ from gpusim.sim.drivers.machine_code import machine_code
 _extending: Any = extending
 
 
-@_extending.intrinsic
-def select(_context: Any, _condition: Any, value: Any, _otherwise: Any) -> Any:
+def _select(_context: Any, _condition: Any, value: Any, otherwise: Any) -> Any:
     """A value where a condition holds, or another one of its type: both are known, and no branch is taken."""
+    if value != otherwise:
+        return None
 
     def code(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         condition, value, otherwise = arguments
@@ -26,33 +27,33 @@ def select(_context: Any, _condition: Any, value: Any, _otherwise: Any) -> Any:
     return value(types.boolean, value, value), code
 
 
-@_extending.register_jitable
+select = _extending.intrinsic(_select)
+
+
 def larger(one: Any, other: Any) -> Any:
     """The larger of two numbers."""
     return select(one > other, one, other)
 
 
-@_extending.register_jitable
 def smaller(one: Any, other: Any) -> Any:
     """The smaller of two numbers."""
     return select(one < other, one, other)
 
 
-@_extending.register_jitable
 def lcm(one: int, other: int) -> int:
     """The least common multiple."""
     return one // math.gcd(one, other) * other
 
 
 _OPERATIONS = {
-    "select": select, "larger": larger, "smaller": smaller, "lcm": lcm, "ceil": math.ceil, "isnan": math.isnan,
+    "select": select, "larger": larger, "smaller": smaller, "lcm": lcm, "ceil": np.ceil, "isnan": math.isnan,
     "inf": math.inf, "nan": math.nan,
 }  # fmt: skip
 
 
 def compiled(fused: Fused) -> Callable[..., None]:
     """The loop of fused formulas, kept on disk."""
-    for function in fused.functions.values():
+    for function in (larger, smaller, lcm, *fused.functions.values()):
         for one in with_called(function):
             _extending.register_jitable(one)
     # numba keeps code beside the name of a file, which has to exist.

@@ -12,6 +12,7 @@ import numpy as np
 from gpusim.hardware.gpu import Dram
 from gpusim.hardware.machine import rows_of_a_page
 from gpusim.lowering.columns import Array
+from gpusim.units import ceil_div
 
 SECTOR_BYTES = 32
 """Smallest unit of traffic between L1 and L2."""
@@ -200,10 +201,10 @@ def _whole(size_bytes: Array) -> Array:
     return np.array([int(size) for size in size_bytes.flat], dtype=object).reshape(size_bytes.shape)
 
 
-def element_access_bytes(row_bytes: Any, widest: Any, element_bytes: float) -> Array:
+def element_access_bytes(row_bytes: Any, widest: Any, element_bits: int) -> Array:
     """Access of a kernel that was compiled for rows that are all aligned, and for single elements [B].
 
-    >>> element_access_bytes(np.array([24.0, 4096.0]), 16, 4).tolist()
+    >>> element_access_bytes(np.array([24.0, 4096.0]), 16, 32).tolist()
     [4, 16]
     """
-    return np.where(row_bytes % widest == 0, widest, np.ceil(element_bytes))
+    return np.asanyarray(np.where(row_bytes % widest == 0, widest, ceil_div(element_bits, 8)))

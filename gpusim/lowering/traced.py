@@ -7,7 +7,7 @@ row meets a condition, some does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntFlag
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple
@@ -190,7 +190,7 @@ class TracedRecord:
         return value if isinstance(value, str) else TracedRecord(self._graph, value, path)
 
 
-def value_of(roots: dict[str, Any], leaf: Leaf) -> Any:
+def value_of(roots: Mapping[str, Any], leaf: Leaf) -> Any:
     """The value of a leaf below some roots."""
     value: Any = roots[leaf.path[0]]
     for name in leaf.path[1:]:

@@ -41,7 +41,7 @@ def times_us(system: Any, machine: Any, clock_mhz: Any, plans: Any, second: Arra
     Args:
         second: :func:`second_cycles` on the machine, which is the GPU at the clock.
     """
-    cycles = launch_cycles(machine, plans.main) + second
+    cycles: Any = launch_cycles(machine, plans.main) + second
     choices, front_end = plans.choices, system.gpu.front_end
     split = choices.split_k > 1
     reduces = split & choices.reduce

@@ -200,7 +200,8 @@ def _traced_formulas(of_gpu: Gpu) -> Fused:
         split_k=graph.leaf(("choices", "split_k"), int, Varies.ROW, (1,)),
         reduce=graph.leaf(("choices", "reduce"), bool, Varies.ROW, (1,)),
     )
-    main = schedules_of(traced_table, problems, choices, warm=graph.leaf(("warm",), bool, Varies.NEVER))
+    warm: Any = graph.leaf(("warm",), bool, Varies.NEVER)
+    main = schedules_of(traced_table, problems, choices, warm=warm)
     plans: Any = SimpleNamespace(table=traced_table, choices=choices, chosen_for=problems, main=main)
     clock_mhz, gap_us = (graph.leaf((name,), float, Varies.NEVER) for name in ("clock_mhz", "graph_gap_us"))
     system = SimpleNamespace(gpu=gpu, host=SimpleNamespace(graph_gap_us=gap_us))

@@ -203,8 +203,8 @@ def _taps_together(gpu: Gpu, kernels: Any, problems: Problems, step_bytes: Array
 def _load_bytes(loop: Any, problems: Problems) -> Array:
     """Width of a thread's loads of either operand [B]."""
     operands = problems.operands
-    aligned = np.asanyarray(np.minimum(operands.row_alignment_bytes, loop.load_bytes))
+    aligned: Array = np.minimum(operands.row_alignment_bytes, loop.load_bytes)
     if not loop.by_element.any():
         return aligned
-    by_element = element_access_bytes(operands.row_bytes, loop.load_bytes, operands.element_bits / 8)
-    return np.where(loop.by_element, by_element, aligned)
+    by_element = element_access_bytes(operands.row_bytes, loop.load_bytes, operands.element_bits)
+    return np.asanyarray(np.where(loop.by_element, by_element, aligned))

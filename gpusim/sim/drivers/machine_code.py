@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numba
 from numba.core import config
@@ -16,13 +16,16 @@ from numba.core import config
 from gpusim.progress import while_compiling
 from gpusim.sim.drivers import code_folder
 
+ErrorModel = Literal["python", "numpy"]
+"""What a division by zero is: an error, or infinite."""
+
 
 def machine_code(
     functions: Sequence[Callable[..., Any]],
     arguments: Sequence[tuple[Any, ...]],
     text: str = "",
     *,
-    error_model: str = "python",
+    error_model: ErrorModel = "python",
 ) -> list[Any]:
     """Compile functions for arguments of these types, unless that has been done; keep them, if there is a place.
 
@@ -86,7 +89,7 @@ def _kept_in(folder: str, compiled: Callable[[bool], list[Any]]) -> list[Any]:
 def _compiled(
     functions: Sequence[Callable[..., Any]],
     signatures: list[tuple[Any, ...]],
-    error_model: str,
+    error_model: ErrorModel,
     keep: bool,
 ) -> list[Any]:
     found = []
