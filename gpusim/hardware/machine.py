@@ -239,5 +239,5 @@ def rows_of_a_page(row_bytes: Any, part_stride_bytes: int, reach_bytes: float) -
     >>> rows_of_a_page(np.array([4096.0, 8192.0, 5120.0, 16384.0]), 8192, 16384.0).tolist()
     [2.0, 2.0, 1.0, 1.0]
     """
-    pitch = np.maximum(1.0, np.minimum(np.asarray(row_bytes, dtype=float), reach_bytes)).astype(np.int64)
-    return np.asarray(np.maximum(1.0, reach_bytes // np.lcm(pitch, part_stride_bytes)))
+    pitch = np.maximum(1.0, np.minimum(row_bytes, reach_bytes)).astype(np.int64)
+    return np.asanyarray(np.maximum(1.0, reach_bytes // np.lcm(pitch, part_stride_bytes)))

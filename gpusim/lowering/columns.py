@@ -15,6 +15,8 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from gpusim.lowering.traced import Traced
+
 Array: TypeAlias = NDArray[Any]
 R = TypeVar("R")
 
@@ -171,12 +173,26 @@ def _item(column: Any, index: int) -> Any:
     return tuple([_item(one, index) for one in column]) if kind is tuple else column
 
 
-def elementwise(function: Callable[..., float], *columns: Array) -> Array:
-    """A function of :mod:`math` of each row: numpy's own differ in the last bit from processor to processor."""
-    return np.array(list(map(function, *(column.tolist() for column in columns))))
+def elementwise(
+    function: Callable[..., float], *columns: Array, where: Array | None = None, otherwise: float = 0.0
+) -> Array:
+    """A function of numbers of each row, as those of :mod:`math`: numpy's differ in the last bit between processors.
+
+    Args:
+        where: rows of which the function is taken; None: of all.
+        otherwise: the value of other rows.
+    """
+    for one in columns:
+        if isinstance(one, Traced):
+            return one.graph.called(function, columns, where, otherwise)
+    if where is None:
+        return np.array(list(map(function, *(column.tolist() for column in columns))))
+    found, rows = np.full(where.shape, otherwise), np.flatnonzero(where)
+    found[rows] = list(map(function, *(column[rows].tolist() for column in columns)))
+    return found
 
 
 def share(part: Any, whole: Any) -> Array:
     """Part over whole; of nothing, nothing."""
-    some = np.asarray(whole != 0)
+    some = np.asanyarray(whole != 0)
     return np.where(some, part / np.where(some, whole, 1), 0.0)

@@ -65,7 +65,7 @@ class Traffic:
 
 def miss_fraction(l2_read_bytes: Any, dram_read_bytes: Any) -> Array:
     """Share of the bytes read from L2 that L2 has to fetch from DRAM."""
-    return np.asarray(np.minimum(1.0, share(dram_read_bytes, l2_read_bytes)))
+    return np.asanyarray(np.minimum(1.0, share(dram_read_bytes, l2_read_bytes)))
 
 
 def dirty_fraction(dram_read_bytes: Any, dram_write_bytes: Any) -> Array:
@@ -99,10 +99,8 @@ def _survival(ratio: float) -> float:
 
 def survival_fractions(reuse_bytes: Array, capacity_bytes: float) -> Array:
     """:func:`survival_fraction` of each row."""
-    found, ratios = np.ones(reuse_bytes.shape), reuse_bytes / capacity_bytes
-    lost = np.flatnonzero(ratios > 1.0)
-    found[lost] = elementwise(_survival, ratios[lost])
-    return found
+    ratios = reuse_bytes / capacity_bytes
+    return elementwise(_survival, ratios, where=ratios > 1.0, otherwise=1.0)
 
 
 def lost_fraction(wanted_ratio: float, replaced: float) -> float:
@@ -136,10 +134,8 @@ def lost_fraction(wanted_ratio: float, replaced: float) -> float:
 
 def kept_fractions(wanted_bytes: Array, replaced: Array, capacity_bytes: float) -> Array:
     """What :func:`lost_fraction` leaves of each row."""
-    found, ratios = np.ones(wanted_bytes.shape), wanted_bytes / capacity_bytes
-    for row in np.flatnonzero(ratios > ROOMY):
-        found[row] = 1.0 - lost_fraction(float(ratios[row]), float(replaced[row]))
-    return found
+    ratios = wanted_bytes / capacity_bytes
+    return 1.0 - elementwise(lost_fraction, ratios, replaced, where=ratios > ROOMY, otherwise=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,11 +187,9 @@ def fetches(readers: Array, outlives_a_step: Array, lag_steps: Array | float) ->
     >>> fetches(np.array([16, 2]), np.array([1.0, 0.25]), 1.5).tolist()
     [1.0, 1.5]
     """
-    found, apart_steps = np.ones(readers.shape), lag_steps / (readers + 1.0)
-    lost = np.flatnonzero(outlives_a_step < 1.0)
-    kept = elementwise(math.pow, outlives_a_step[lost], apart_steps[lost])
-    found[lost] = 1.0 + (readers[lost] - 1.0) * (1.0 - kept)
-    return found
+    apart_steps = lag_steps / (readers + 1.0)
+    kept = elementwise(math.pow, outlives_a_step, apart_steps, where=outlives_a_step < 1.0, otherwise=1.0)
+    return 1.0 + (readers - 1.0) * (1.0 - kept)
 
 
 def wave_panels(panels: Array, wave_tiles: Array, swizzle_width: Array) -> Array:
@@ -209,7 +203,7 @@ def wave_panels(panels: Array, wave_tiles: Array, swizzle_width: Array) -> Array
     """
     # A wave of more than a stripe takes the next ones too.
     width = np.minimum(np.maximum(swizzle_width, ceil_div(wave_tiles, panels[1])), panels[0])
-    return np.array([np.minimum(width, wave_tiles), np.minimum(panels[1], ceil_div(wave_tiles, width))])
+    return np.stack([np.minimum(width, wave_tiles), np.minimum(panels[1], ceil_div(wave_tiles, width))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +224,7 @@ class Panels:
 
     @property
     def total_bytes(self) -> Array:
-        return np.asarray(self.counts * self.sizes_bytes)
+        return np.asanyarray(self.counts * self.sizes_bytes)
 
 
 def traffic(
@@ -268,18 +262,16 @@ def traffic(
     written_by_wave = result_bytes / np.maximum(1.0, planes * tiles / wave_tiles)
     usable_bytes = l2_capacity_bytes * usable_fraction
     reads = _dram_reads(panels, totals, wave, wave_tiles, swizzle_width, written_by_wave, usable_bytes)
-    again = np.array([fetches(readers, outlives_a_step, lag_steps) for readers in wave[::-1]])
+    again = np.stack([fetches(readers, outlives_a_step, lag_steps) for readers in wave[::-1]])
     both = reads[0] + reads[1]
     read_cost, read_energy = (
         (reads[0] * of_each[0] + reads[1] * of_each[1]) / both
         for of_each in (panels.read_costs * again, panels.read_energies * again)
     )
     dram_read, dram_write = np.minimum(l2_read, np.maximum(compulsory, planes * both)), result_bytes
-    resident = np.zeros(l2_read.shape)
-    if warm:
-        resident = survival_fractions(compulsory + result_bytes, usable_bytes)
-        dram_read = dram_read - resident * np.minimum(dram_read, compulsory)
-        dram_write = dram_write * (1.0 - resident)
+    resident = np.where(warm, survival_fractions(compulsory + result_bytes, usable_bytes), 0.0)
+    dram_read = dram_read - resident * np.minimum(dram_read, compulsory)
+    dram_write = dram_write * (1.0 - resident)
     return Columns(
         Traffic,
         l2_read_bytes=l2_read,

@@ -12,6 +12,7 @@ import numpy as np
 from gpusim.hardware.gpu import Dram
 from gpusim.hardware.machine import rows_of_a_page
 from gpusim.lowering.columns import Array
+from gpusim.units import ceil_div
 
 SECTOR_BYTES = 32
 """Smallest unit of traffic between L1 and L2."""
@@ -125,12 +126,12 @@ class Operands:
 
     def run_bytes(self, rows: Any, tile_k: Any) -> Array:
         """What lies together in memory of so many rows and values of k [B]."""
-        return np.asarray(np.minimum(self._along_bytes(rows, tile_k), self.row_bytes))
+        return np.asanyarray(np.minimum(self._along_bytes(rows, tile_k), self.row_bytes))
 
     def _along_bytes(self, rows: Any, tile_k: Any) -> Array:
         """What lies along the contiguous dimension, in runs or together, of so many rows and values of k [B]."""
         along = np.where(self.k_contiguous, tile_k * self.kept_fraction, rows)
-        return np.asarray(along * self.element_bits / 8)
+        return np.asanyarray(along * self.element_bits / 8)
 
     def touched_bytes(
         self, rows: Any, tile_k: Any, *units_bytes: int, longest_bytes: float = math.inf
@@ -152,14 +153,14 @@ class Operands:
         runs = runs * np.maximum(1.0, np.minimum(along_bytes / row_bytes, self.runs_per_row))
         alignment_bytes = np.minimum(self.row_alignment_bytes, _alignment_bytes(run_bytes))
         return tuple(
-            np.asarray(runs * np.maximum(run_bytes, np.minimum(run_bytes + unit - aligned, row_bytes)))
+            np.asanyarray(runs * np.maximum(run_bytes, np.minimum(run_bytes + unit - aligned, row_bytes)))
             for unit, aligned in ((unit, np.minimum(alignment_bytes, unit)) for unit in units_bytes)
         )
 
     def sector_overfetch(self, tile_rows: Any, tile_k: Any) -> Array:
         """Bytes that an SM fetches per byte wanted: runs that start inside a 32-byte sector touch one more."""
         run_bytes, aligned = self.run_bytes(tile_rows, tile_k), np.minimum(self.row_alignment_bytes, SECTOR_BYTES)
-        return np.asarray(self.spacing + (SECTOR_BYTES - aligned) / np.maximum(run_bytes, SECTOR_BYTES))
+        return np.asanyarray(self.spacing + (SECTOR_BYTES - aligned) / np.maximum(run_bytes, SECTOR_BYTES))
 
     def page_shares_bytes(self, requested_k: Sequence[Any], dram: Dram) -> list[Array]:
         """What is read of a DRAM page at once, for each of ``requested_k`` values of k that are read together [B].
@@ -184,13 +185,13 @@ def access_bytes(row_bytes: Any, widest: Any) -> Array:
     >>> access_bytes(np.array([24.0, 4096.0]), 16).tolist()
     [8, 16]
     """
-    return np.asarray(np.minimum(widest, _alignment_bytes(np.asarray(row_bytes))))
+    return np.asanyarray(np.minimum(widest, _alignment_bytes(np.asanyarray(row_bytes))))
 
 
 def _alignment_bytes(size_bytes: Array) -> Array:
     """The largest power of two that divides whole bytes, at least one."""
     whole = np.maximum(_whole(size_bytes), 1)
-    return np.asarray(whole & -whole)
+    return np.asanyarray(whole & -whole)
 
 
 def _whole(size_bytes: Array) -> Array:
@@ -200,10 +201,10 @@ def _whole(size_bytes: Array) -> Array:
     return np.array([int(size) for size in size_bytes.flat], dtype=object).reshape(size_bytes.shape)
 
 
-def element_access_bytes(row_bytes: Any, widest: Any, element_bytes: float) -> Array:
+def element_access_bytes(row_bytes: Any, widest: Any, element_bits: int) -> Array:
     """Access of a kernel that was compiled for rows that are all aligned, and for single elements [B].
 
-    >>> element_access_bytes(np.array([24.0, 4096.0]), 16, 4).tolist()
+    >>> element_access_bytes(np.array([24.0, 4096.0]), 16, 32).tolist()
     [4, 16]
     """
-    return np.where(row_bytes % widest == 0, widest, math.ceil(element_bytes))
+    return np.asanyarray(np.where(row_bytes % widest == 0, widest, ceil_div(element_bits, 8)))

@@ -84,4 +84,4 @@ def read_costs(gpu: Gpu, operands: Operands, requested_k: Array, outlives: Array
         opening_bytes / share_bytes for share_bytes in operands.page_shares_bytes((requested_k, unit_k), dram)
     )
     opened = outlives * of_unit + (1.0 - outlives) * of_slice
-    return np.asarray((1.0 + again + opened) / whole), np.asarray((1.0 + again + of_slice) / whole)
+    return np.asanyarray((1.0 + again + opened) / whole), np.asanyarray((1.0 + again + of_slice) / whole)

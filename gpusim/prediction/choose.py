@@ -18,11 +18,12 @@ from gpusim.lowering.attention.plan import AttentionPlan
 from gpusim.lowering.columns import Array
 from gpusim.lowering.convolution.depthwise import DepthwisePlan
 from gpusim.lowering.gemm.kernel_table import KernelTable, table_of
-from gpusim.lowering.gemm.plan import Choices, GemmPlan, GemmPlans, plans_of
+from gpusim.lowering.gemm.plan import Choices, GemmPlan, GemmPlans
 from gpusim.lowering.gemm.problem import GemmOperator, Problems, problem_of
 from gpusim.lowering.vector.plan import VectorPlan
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.estimate import estimates_us
+from gpusim.prediction.fused_ranking import ranked_by_machine_code
 from gpusim.prediction.heuristic import choices_of, scores_of, tuned_clock_mhz
 from gpusim.system import System
 
@@ -112,9 +113,8 @@ class GemmCandidate:
 
     @property
     def extents(self) -> tuple[int, int, int]:
-        grid = self.plans.main.grid
-        x, y, splits, batch = (column.item(self.row) for column in (grid.x, grid.y, grid.splits, grid.batch))
-        return x, y, splits * batch
+        x, y, z = (column.item(self.row) for column in self.plans.extents)
+        return x, y, z
 
     @property
     def plan(self) -> GemmPlan:
@@ -205,8 +205,8 @@ def rankings(
     if not len(choices.problem):
         own = replace(system, library=replace(system.library, tuned_for=None))
         return rankings(own, operators, kernels, warm=warm, clock_mhz=clock_mhz)
-    plans = plans_of(table, problems, choices, warm=warm)
-    estimates = _estimates(system, plans, clock_mhz, warm=warm)
+    plans = GemmPlans(table, problems, choices, warm)
+    estimates, _ = _estimates(system, plans, clock_mhz)
     orders = _rows_of(choices, len(operators))
     return [Ranking(one, plans, estimates, rows) for one, rows in zip(operators, orders, strict=True)]
 
@@ -228,24 +228,30 @@ def _ranked(
 ) -> tuple[GemmPlans, Estimates, list[Array]]:
     """All plans of some problems on a GPU, their estimates, and the rows of each problem, best first."""
     choices = choices_of(system, table, problems)
-    plans = plans_of(table, problems, choices, warm=warm)
-    estimates = _estimates(system, plans, clock_mhz, warm=warm)
-    scores = scores_of(system.library, plans, estimates[1])
-    best_first = np.lexsort((scores, choices.problem))  # equal scores in the order of the choices
-    return plans, estimates, [best_first[rows] for rows in _rows_of(choices, len(problems.m))]
+    plans = GemmPlans(table, problems, choices, warm)
+    estimates, scores = _estimates(system, plans, clock_mhz)
+    # Equal scores are in the order of the choices.
+    orders = [rows[scores[rows].argsort(kind="stable")] for rows in _rows_of(choices, len(problems.m))]
+    plans.likely = np.array([rows[0] for rows in orders if len(rows)])
+    return plans, estimates, orders
 
 
-def _estimates(system: System, plans: GemmPlans, clock_mhz: float, *, warm: bool) -> Estimates:
-    known, tuned_mhz = _as_chosen(plans, warm=warm), tuned_clock_mhz(system.gpu, plans.table)
+def _estimates(system: System, plans: GemmPlans, clock_mhz: float) -> tuple[Estimates, Array]:
+    """Estimates, and what the library goes by."""
+    known, tuned_mhz = _as_chosen(plans), tuned_clock_mhz(system.gpu, plans.table)
+    if found := ranked_by_machine_code(system, known, clock_mhz, tuned_mhz):
+        plans.extents = found.extents
+        return (found.estimates_us, found.tuned_us), found.scores
     estimates = estimates_us(system, known, clock_mhz)
-    return estimates, estimates if tuned_mhz == clock_mhz else estimates_us(system, known, tuned_mhz)
+    tuned = estimates if tuned_mhz == clock_mhz else estimates_us(system, known, tuned_mhz)
+    return (estimates, tuned), scores_of(system.library, plans, tuned)
 
 
-def _as_chosen(plans: GemmPlans, *, warm: bool) -> GemmPlans:
+def _as_chosen(plans: GemmPlans) -> GemmPlans:
     """Plans as a library knows them when it chooses: ``cublasLtMatmulAlgoGetHeuristic`` does not take beta."""
     if not plans.problems.reads_c:
         return plans
-    return plans_of(plans.table, replace(plans.problems, reads_c=False), plans.choices, warm=warm)
+    return GemmPlans(plans.table, replace(plans.problems, reads_c=False), plans.choices, plans.warm)
 
 
 def _rows_of(choices: Choices, problems: int) -> list[Array]:

@@ -24,16 +24,31 @@ from gpusim.units import ceil_div, us_of_cycles
 def estimates_us(system: System, plans: GemmPlans, clock_mhz: float) -> Array:
     """Time of each plan's launches [us]."""
     machine = Machine.of(system.gpu, clock_mhz)
-    cycles: Any = launch_cycles(machine, plans.main)
-    launches = np.ones(cycles.shape)
-    for rows, reductions in plans.reductions:
-        cycles[rows] += launch_cycles(machine, reductions)
-        launches[rows] += 1
-    gaps = system.host.graph_gap_us * (launches - 1)
+    return np.asarray(times_us(system, machine, clock_mhz, plans, second_cycles(machine, plans)), dtype=float)
+
+
+def second_cycles(machine: Machine, plans: GemmPlans) -> Array:
+    """Time of each plan's second kernel, 0 where there is none [SM cycles]."""
+    cycles = np.zeros(plans.choices.split_k.shape)
+    for one in plans.reductions:
+        cycles[one.rows] = launch_cycles(machine, one.columns)[one.places]
+    return cycles
+
+
+def times_us(system: Any, machine: Any, clock_mhz: Any, plans: Any, second: Array) -> Array:
+    """Time of each plan's launches [us].
+
+    Args:
+        second: :func:`second_cycles` on the machine, which is the GPU at the clock.
+    """
+    cycles: Any = launch_cycles(machine, plans.main) + second
     choices, front_end = plans.choices, system.gpu.front_end
-    counts = plans.main.kernel.counts_splits & (choices.split_k > 1) & ~choices.reduce
-    fixed = front_end.kernel_latency_us * launches + front_end.memset_us * counts
-    return np.asarray(us_of_cycles(cycles, clock_mhz) + gaps + fixed, dtype=float)
+    split = choices.split_k > 1
+    reduces = split & choices.reduce
+    counts = plans.main.kernel.counts_splits & split & ~choices.reduce
+    fixed = front_end.kernel_latency_us * np.where(reduces, 2.0, 1.0) + front_end.memset_us * counts
+    gaps = np.where(reduces, system.host.graph_gap_us, 0.0)
+    return np.asanyarray(us_of_cycles(cycles, clock_mhz) + gaps + fixed)
 
 
 def launch_cycles(machine: Machine, schedules: Columns[Schedule]) -> Array:
@@ -46,14 +61,15 @@ def launch_cycles(machine: Machine, schedules: Columns[Schedule]) -> Array:
     rounds = (busiest - 1) // slots
     left = busiest - rounds * slots
     last = grid - (busiest - 1) * sms
-    ctas, active = np.array([slots + 0 * rounds, left]), np.array([slots * sms + 0 * rounds, last + (left - 1) * sms])
+    ctas = np.stack([slots + 0 * rounds, left])
+    active = np.stack([slots * sms + 0 * rounds, last + (left - 1) * sms])
     step = _step_cycles(machine, schedules)
     of = _round_of(machine, schedules, step, ctas, active)
     total = np.where(rounds > 0, of.first[0] + (rounds - 1) * of.next[0] + of.next[1], of.first[1])
     # The SM with most CTAs that is the last to get its first one stands for all.
     total = total + last * machine.cta_interval_cycles
     dram = grid * step.dram_traffic_bytes / machine.dram_bytes_per_cycle
-    return np.asarray(np.maximum(total + machine.l2_latency_cycles, dram))
+    return np.asanyarray(np.maximum(total + machine.l2_latency_cycles, dram))
 
 
 def busy_cycles(machine: Machine, schedules: Columns[Schedule]) -> dict[str, Array]:
@@ -121,7 +137,7 @@ class _StepCycles:
     @property
     def warp(self) -> Array:
         """Time of a warp's pipe or scheduler, whichever is longer at work."""
-        return np.asarray(np.maximum(self.pipe, self.issue))
+        return np.asanyarray(np.maximum(self.pipe, self.issue))
 
 
 def _step_cycles(machine: Machine, schedules: Columns[Schedule]) -> _StepCycles:
@@ -280,7 +296,7 @@ def _epilogue_of(
 
     def queue(each: Array) -> Array:
         """Until a resource has served all warps, from when the last of them comes to it."""
-        return np.asarray(np.maximum(warps * each - spread, together * each))
+        return np.asanyarray(np.maximum(warps * each - spread, together * each))
 
     partial = epilogue.fixup_bytes
     sent = queue(partial / machine.l2_port_bytes_per_cycle + partial / out_port)
@@ -310,14 +326,14 @@ def _epilogue_of(
     )
     own = np.where(results.shared_passes > 0, in_step, own)
     sums = 2 * warps * summed + np.where(sliced, latency, 0.0)
-    return np.asarray(sums + fixup + ended), np.asarray(sums / ctas + fixup + own), warps * stored
+    return np.asanyarray(sums + fixup + ended), np.asanyarray(sums / ctas + fixup + own), warps * stored
 
 
 def _computed(machine: Machine, schedules: Columns[Schedule]) -> Array:
     """What a warp's instructions around the passes of its results take of the pipes."""
     rates = {pipe.name: pipe.instructions_per_cycle for pipe in machine.pipes}
     alu, sfu = (count / rates[pipe] for pipe, count in schedules.storing.items())
-    return np.asarray(schedules.kernel.results.scaling_fma / rates["fma"] + np.maximum(alu, sfu))
+    return np.asanyarray(schedules.kernel.results.scaling_fma / rates["fma"] + np.maximum(alu, sfu))
 
 
 def _largest(*columns: Array) -> Array:

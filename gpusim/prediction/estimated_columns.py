@@ -126,13 +126,14 @@ def _planned(
     call = gemm.blas_call
     facts = _kernel_columns(CacheKey(table), call.layout, gemm.dtype)
     alike = facts.instruction[numbers]
+    mains, places_of = plans.schedules(best)
     seconds = list(plans.second_kernels(best))
     for number, (_, with_it, _) in enumerate(seconds, 1):
         alike[with_it] += number * len(table.kernels)
     for value in np.unique(alike).tolist():
         places = np.flatnonzero(alike == value)
         here, second, first = numbers[places], value // len(table.kernels), table.facts[value % len(table.kernels)]
-        main = plans.main.rows(best[places])
+        main = mains.rows(places_of[places])
         kernel = main.kernel.replaced(
             instruction=first.instruction,
             resources=Columns(Resources, threads=facts.threads[here]),

@@ -22,7 +22,8 @@ class PlannedTogether:
         chosen = np.array(rows)
         self.timers = timers
         self._gpu = plans.table.gpu
-        self._main = plans.main.rows(chosen)
+        columns, places = plans.schedules(chosen)
+        self._main = columns.rows(places)
         self._reductions = [
             (numbers.tolist(), columns.rows(places)) for columns, numbers, places in plans.second_kernels(chosen)
         ]

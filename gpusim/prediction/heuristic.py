@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from typing import get_args
 
@@ -128,11 +128,36 @@ def charges_of(plans: GemmPlans) -> dict[str, Array]:
 def scores_of(library: Library, plans: GemmPlans, estimates_us: Array) -> Array:
     """What a library goes by: the logarithm of the estimated time, with its bias."""
     family, weights = _families_of(plans), _weights_of(CacheKey(library.heuristic_bias))
-    features = features_of(plans, weights)
-    charges = np.where(family == len(WEIGHTED), -library.heuristic_bias.gemv_kernel_bonus, 0.0)
-    for feature, of_families in weights.items():
-        charges = charges + of_families[family] * features[feature]
-    return np.asarray(elementwise(math.log, estimates_us) + charges)
+    constant = _constants_of(library.heuristic_bias)[family]
+    return biased(plans, estimates_us, constant, {name: weight[family] for name, weight in weights.items()})
+
+
+def bias_of_kernels(bias: HeuristicBias, table: KernelTable) -> tuple[Array, Array]:
+    """What scores of each kernel begin with, and its weight of each of :data:`FEATURES`: in single, in batched GEMMs.
+
+    Each is a matrix with a column for each kernel.
+    """
+    weights, constant = _weights_of(CacheKey(bias)), _constants_of(bias)
+    of_families = np.array([constant, *(weights.get(name, np.zeros(constant.shape)) for name in FEATURES)])
+    single, batched = _families(CacheKey(table))
+    return of_families[:, single], of_families[:, batched]
+
+
+def biased(plans: GemmPlans, estimates_us: Array, constant: Array, weights: Mapping[Feature, Array]) -> Array:
+    """The logarithm of an estimated time, with the bias of each row.
+
+    Args:
+        constant: what is added, and ``weights`` of features, of each row.
+    """
+    features, charges = features_of(plans, weights), constant
+    for feature, weight in weights.items():
+        charges = charges + weight * features[feature]
+    return np.asanyarray(elementwise(math.log, estimates_us) + charges)
+
+
+def _constants_of(bias: HeuristicBias) -> Array:
+    """What each family's scores begin with: the bonus of GEMV kernels, and nothing of others."""
+    return np.array([0.0] * len(WEIGHTED) + [-bias.gemv_kernel_bonus, 0.0])
 
 
 def _families_of(plans: GemmPlans) -> Array:

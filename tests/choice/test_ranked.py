@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpusim.lowering.gemm.kernel_table import table_of
-from gpusim.lowering.gemm.plan import Choices, plans_of
+from gpusim.lowering.gemm.plan import Choices, GemmPlans
 from gpusim.lowering.gemm.problem import EXACT_SIZE, Problems, problem_of
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.options import Options
@@ -151,7 +151,7 @@ def test_sizes_beyond_doubles_are_planned_as_exactly_as_others(name: str) -> Non
     table = table_of(gpu, usable_kernels(system, gemms[0]), problems[0])
     count = len(table.kernels)
     choices = Choices(np.zeros(count, dtype=int), np.arange(count), np.full(count, 3), np.zeros(count, dtype=bool))
-    exact, fast = (plans_of(table, Problems.of(some), choices, warm=True) for some in (problems, problems[:1]))
+    exact, fast = (GemmPlans(table, Problems.of(some), choices, warm=True) for some in (problems, problems[:1]))
     for row in range(count):
         assert exact.plan(gemms[0], row) == fast.plan(gemms[0], row)
 

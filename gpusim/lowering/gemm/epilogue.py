@@ -155,7 +155,7 @@ def store_passes(gpu: Gpu, kernels: Any, problems: Problems, result_bytes: Array
 
 def c_passes(gpu: Gpu, kernels: Any, problems: Problems) -> Array:
     """Times that each sector of C is read where C is read: twice where two runs share it."""
-    return _run_passes(gpu, kernels, problems, np.asarray(problems.output_bits / 8))
+    return _run_passes(gpu, kernels, problems, np.asanyarray(problems.output_bits / 8))
 
 
 def _run_passes(gpu: Gpu, kernels: Any, problems: Problems, result_bytes: Array) -> Array:
@@ -172,7 +172,7 @@ def _run_passes(gpu: Gpu, kernels: Any, problems: Problems, result_bytes: Array)
         _misaligned_fraction(problems, result_bytes),
         0.0,
     )
-    return np.asarray(1.0 + misaligned * SECTOR_BYTES / run_bytes)
+    return np.asanyarray(1.0 + misaligned * SECTOR_BYTES / run_bytes)
 
 
 def _misaligned_fraction(problems: Problems, result_bytes: Array) -> Array:
@@ -196,7 +196,7 @@ def write_costs(gpu: Gpu, kernels: Any, problems: Problems, result_bytes: Array,
         else np.where(kernels.results.stores_elements, _misaligned_fraction(problems, result_bytes), 0.0)
     )
     filled_bytes = misaligned * (1.0 - kept) * (gpu.l2.fetch_bytes + gpu.dram.activation_bytes)
-    return np.asarray(gpu.dram.mixed_write_cost + filled_bytes / (gpu.sm.warp_size * result_bytes))
+    return np.asanyarray(gpu.dram.mixed_write_cost + filled_bytes / (gpu.sm.warp_size * result_bytes))
 
 
 def store_width_bytes(kernels: Any, problems: Problems, result_bytes: Array) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -75,7 +74,7 @@ def k_steps_of(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles) -> Colu
     through_registers = loop.in_shared_memory & ~to_shared
     per_load = loop.load_overhead_instructions + np.where(through_registers, 2, 1)
     other = loop.step_instructions + loop.operand_bytes / WIDE_SHARED_BYTES + load_instructions * per_load
-    words = sm_panel_bytes * 8 / max(operands.element_bits, WORD_BITS) / gpu.sm.warp_size
+    words = sm_panel_bytes * 8 / np.maximum(operands.element_bits, WORD_BITS) / gpu.sm.warp_size
     # Asynchronous copies of what is not transposed take no slots of the FMA pipe.
     words = np.where(to_shared & ~operands.k_contiguous, 0.0, words)
     pipe_slots = loop.mma_instructions + (words[0] + words[1]) / kernels.math_warps * loop.staging_slots
@@ -102,7 +101,7 @@ def _translation_bytes(gpu: Gpu, kernels: Any, problems: Problems, tiles: Tiles)
     (touched,) = problems.operands.touched_bytes(tiles.sm_rows, kernels.tile_k, PAGE_BYTES)
     resident_bytes = kernels.occupancy.ctas * (touched[0] + touched[1])
     missed = 1.0 - survival_fractions(resident_bytes, path.tlb_reach_mib * MIB)
-    return np.asarray(touched / PAGE_BYTES * missed * path.tlb_refill_cycles * path.l2_port_bytes_per_cycle)
+    return np.asanyarray(touched / PAGE_BYTES * missed * path.tlb_refill_cycles * path.l2_port_bytes_per_cycle)
 
 
 def _through_port(
@@ -130,10 +129,10 @@ def _through_port(
     # a warp's fall into fewer banks.
     in_pieces = loop.vector_bytes > 0
     fill_widths = np.where(in_pieces & ~to_shared, loop.vector_bytes, widths)
-    fill_widths = np.where(transposed, math.ceil(operands.element_bits / 8), fill_widths)
+    fill_widths = np.where(transposed, ceil_div(operands.element_bits, 8), fill_widths)
     conflicts = np.where(in_pieces & to_shared & ~transposed, loop.vector_bytes / widths, 1.0)
     widths = np.where(to_shared, fill_widths, widths)
-    times = np.array([loop.a_loads, loop.b_loads])
+    times = np.stack([loop.a_loads, loop.b_loads])
     # A warp's access takes at least one cycle of the port, however narrow. Each piece of a vector takes the lines that
     # the warp's access touches, at one a cycle. Before they are read into registers, lines of L1 are filled,
     # in what the port leaves of the banks' bandwidth, and in its own time where that is not enough.
@@ -150,7 +149,7 @@ def _through_port(
         fills = np.where(in_pieces & to_shared, np.maximum(fills, pieces), fills)
     # Asynchronous copies write what arrives as it comes, a part of the port's width a cycle; bulk copies write rows.
     # Pieces come by way of L1 (PTX ISA: only 16 bytes bypass it): what arrives fills its lines, which are read then.
-    arriving = sm_bytes * max(1.0, port_rate / gpu.load_store.l2_port_bytes_per_cycle)
+    arriving = sm_bytes * np.maximum(1.0, port_rate / gpu.load_store.l2_port_bytes_per_cycle)
     filled = np.where(in_pieces, fills + arriving, np.maximum(fills, arriving))
     fills = np.where(to_shared & np.isnan(loop.bulk_load_instructions), filled, fills)
     read = ports[0] + ports[1]
@@ -204,8 +203,8 @@ def _taps_together(gpu: Gpu, kernels: Any, problems: Problems, step_bytes: Array
 def _load_bytes(loop: Any, problems: Problems) -> Array:
     """Width of a thread's loads of either operand [B]."""
     operands = problems.operands
-    aligned = np.asarray(np.minimum(operands.row_alignment_bytes, loop.load_bytes))
+    aligned: Array = np.minimum(operands.row_alignment_bytes, loop.load_bytes)
     if not loop.by_element.any():
         return aligned
-    by_element = element_access_bytes(operands.row_bytes, loop.load_bytes, operands.element_bits / 8)
-    return np.where(loop.by_element, by_element, aligned)
+    by_element = element_access_bytes(operands.row_bytes, loop.load_bytes, operands.element_bits)
+    return np.asanyarray(np.where(loop.by_element, by_element, aligned))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from gpusim.hardware.gpu import Gpu, Instruction
 from gpusim.hardware.machine import SmLimits
 from gpusim.hardware.occupancy import occupancy
 from gpusim.launch import Grid
-from gpusim.library.catalogue import Kernel, SplitKMode
+from gpusim.library.catalogue import Kernel, SplitKMode, SplitKReduction
 from gpusim.lowering.columns import Array, Columns, share
 from gpusim.lowering.gemm.epilogue import c_passes, epilogue_of, store_passes, write_costs
 from gpusim.lowering.gemm.gathered import ImplicitGemm
@@ -153,18 +154,99 @@ class AroundGemm:
 
 
 @dataclass(frozen=True, slots=True)
+class Reductions:
+    """The second kernels of some rows, which add up their partial sums: rows alike in problem and split share one."""
+
+    rows: Array
+    places: Array
+    """Place of each row's kernel in ``columns``."""
+    columns: Columns[Schedule]
+
+    @classmethod
+    def of(cls, gpu: Gpu, kernel: SplitKReduction, problems: Problems, choices: Choices, rows: Array) -> Reductions:
+        """The launches of a kernel.
+
+        Args:
+            choices: those of ``rows``.
+        """
+        most = choices.split_k.max() + 1
+        pairs, places = np.unique(choices.problem * most + choices.split_k, return_inverse=True)
+        problem, split_k = np.divmod(pairs, most)
+        return cls(rows, places, reductions(gpu, kernel, problems[problem], split_k))
+
+
+def _place(those: list[SplitKReduction | None], kernel: SplitKReduction | None) -> int:
+    """The place of a kernel among others, the last where it is new."""
+    place = next((place for place, one in enumerate(those) if one is kernel), len(those))
+    if place == len(those):
+        those.append(kernel)
+    return place
+
+
+@dataclass(eq=False)
 class GemmPlans:
-    """Plans of workloads that differ in nothing but their sizes, a row for each choice."""
+    """Plans of workloads that differ in nothing but their sizes, a row for each choice; they are made on request."""
 
     table: KernelTable
     problems: Problems
     choices: Choices
-    main: Columns[Schedule]
-    """The GEMM of each row."""
-    reductions: tuple[tuple[Array, Columns[Schedule]], ...]
-    """Second kernels: the rows that have them, and those rows' reductions."""
-    chosen_for: Problems
-    """The problem of each choice."""
+    warm: bool
+    """Operands are in L2 as far as they fit."""
+    edges: Array | None = None
+    """Whether the tile is the last along x, and along y; None for the average tile."""
+    likely: Array | None = None
+    """Rows that are likely to be asked for, in ascending order, which are made without the others."""
+
+    @cached_property
+    def chosen_for(self) -> Problems:
+        """The problem of each choice."""
+        return self.problems[self.choices.problem]
+
+    @cached_property
+    def main(self) -> Columns[Schedule]:
+        """The GEMM of each row."""
+        return schedules_of(self.table, self.chosen_for, self.choices, warm=self.warm, edges=self.edges)
+
+    @cached_property
+    def extents(self) -> tuple[Array, Array, Array]:
+        """Sizes of the grids: x, y, z."""
+        grid = self.main.grid
+        return grid.x, grid.y, grid.splits * grid.batch
+
+    @cached_property
+    def _likely(self) -> Columns[Schedule]:
+        assert self.likely is not None
+        return GemmPlans(self.table, self.problems, self.choices[self.likely], self.warm).main
+
+    def schedules(self, rows: Array) -> tuple[Columns[Schedule], Array]:
+        """Columns with the GEMMs of some rows, and the places of these rows there."""
+        if self.likely is not None and "main" not in self.__dict__:
+            places = self.likely.searchsorted(rows)
+            if (self.likely.take(places, mode="clip") == rows).all():
+                return self._likely, places
+        return self.main, rows
+
+    @cached_property
+    def reductions(self) -> tuple[Reductions, ...]:
+        """Second kernels.
+
+        Raises:
+            ValueError: a choice needs one, and there is none.
+        """
+        rows = np.flatnonzero(self.choices.reduce & (self.choices.split_k > 1))
+        if not len(rows):
+            return ()
+        kernels: list[SplitKReduction | None] = []
+        of_kernels = [_place(kernels, one.reduction) for one in self.table.kernels]
+        of_rows = np.array(of_kernels)[self.choices.kernel[rows]]
+        found = []
+        for place, kernel in enumerate(kernels):
+            mine = rows[of_rows == place]
+            if len(mine) and kernel is None:
+                raise ValueError("no kernel adds up partial sums; split_k with mode 'reduce' needs one")
+            if len(mine) and kernel is not None:
+                found.append(Reductions.of(self.table.gpu, kernel, self.problems, self.choices[mine], mine))
+        return tuple(found)
 
     def plan(self, operator: GemmOperator, row: int) -> GemmPlan:
         """The plan of a row, which is a choice for ``operator``."""
@@ -180,7 +262,8 @@ class GemmPlans:
             kernel.printed_name(problem_of(operator).layout, operator.dtype)
             for operator, kernel in zip(operators, kernels, strict=True)
         ]
-        main = self.main.records(chosen, name=names, kernel=[self.table.facts[number] for number in numbers])
+        columns, places = self.schedules(chosen)
+        main = columns.records(places, name=names, kernel=[self.table.facts[number] for number in numbers])
         launches: list[tuple[Schedule, ...]] = [(one,) for one in main]
         for columns, places_of, places in self.second_kernels(chosen):
             for number, second in zip(places_of.tolist(), columns.records(places), strict=True):
@@ -192,11 +275,11 @@ class GemmPlans:
 
     def second_kernels(self, chosen: Array) -> Iterator[tuple[Columns[Schedule], Array, Array]]:
         """Second kernels of some rows: columns, numbers among those rows, and their places in the columns."""
-        for rows, columns in self.reductions:
-            places = np.searchsorted(rows, chosen)
-            numbers = np.flatnonzero(rows[np.minimum(places, len(rows) - 1)] == chosen)
+        for one in self.reductions:
+            places = np.searchsorted(one.rows, chosen)
+            numbers = np.flatnonzero(one.rows[np.minimum(places, len(one.rows) - 1)] == chosen)
             if len(numbers):
-                yield columns, numbers, places[numbers]
+                yield one.columns, numbers, one.places[places[numbers]]
 
 
 def plan(
@@ -241,28 +324,8 @@ def plans(
         split_k=np.array(splits),
         reduce=np.array([mode == "reduce" for mode in modes]),
     )
-    made = plans_of(table, Problems.of(problems), choices, warm=warm)
+    made = GemmPlans(table, Problems.of(problems), choices, warm)
     return [made.plan(operator, row) for row, operator in enumerate(operators)]
-
-
-def plans_of(table: KernelTable, columns: Problems, choices: Choices, *, warm: bool) -> GemmPlans:
-    """Schedule problems that differ in nothing but their sizes, a row for each choice.
-
-    Raises:
-        ValueError: a choice needs a second kernel, and there is none.
-    """
-    chosen_for = columns[choices.problem]
-    main = _schedules(table, chosen_for, choices, warm=warm)
-    partial = choices.reduce & (choices.split_k > 1)
-    second = [table.kernels[number].reduction for number in choices.kernel[partial]] if partial.any() else []
-    found = []
-    for kernel in {id(one): one for one in second}.values():
-        if kernel is None:
-            raise ValueError("no kernel adds up partial sums; split_k with mode 'reduce' needs one")
-        rows = np.flatnonzero(partial)[[one is kernel for one in second]]
-        mine = choices[rows]
-        found.append((rows, reductions(table.gpu, kernel, columns[mine.problem], mine.split_k)))
-    return GemmPlans(table, columns, choices, main, tuple(found), chosen_for)
 
 
 def tile_schedules(gpu: Gpu, planned: GemmPlan) -> tuple[Schedule, ...]:
@@ -288,13 +351,11 @@ def tile_schedules(gpu: Gpu, planned: GemmPlan) -> tuple[Schedule, ...]:
         split_k=np.full(4, planned.split_k),
         reduce=np.full(4, planned.mode == "reduce"),
     )
-    problems = Problems.of([problem])[choices.problem]
-    main = _schedules(table, problems, choices, warm=not planned.main.cold, edges=edges)
-    made = GemmPlans(table, problems, choices, main, (), problems)
+    made = GemmPlans(table, Problems.of([problem]), choices, not planned.main.cold, edges)
     return tuple(made.plan(planned.operator, row).main for row in range(4))
 
 
-def _schedules(
+def schedules_of(
     table: KernelTable, problems: Problems, choices: Choices, *, warm: bool, edges: Array | None = None
 ) -> Columns[Schedule]:
     """The GEMMs, without the names of kernels.
@@ -352,7 +413,7 @@ def _schedules(
         store_bytes=store_bytes,
         store_passes=store_passes(gpu, kernels, problems, result_bytes, share(tile_bytes, store_bytes)),
         traffic=moved.replaced(write_cost=write_costs(gpu, kernels, problems, result_bytes, stored_at_once)),
-        cold=not warm,
+        cold=warm ^ True,
     )
 
 
@@ -399,7 +460,7 @@ def _tiles_of_groups(counts: tuple[int, ...], tile: Array) -> tuple[Array, Array
 def _stripes_across_y(kernels: Any, tiles: Tiles) -> Array:
     """Whether the stripes of a threadblock swizzle lie side by side along y, and each runs along x."""
     longer = tiles.counts[1] >= tiles.counts[0]
-    return np.asarray(np.where(kernels.stripes_across_longer, longer, kernels.stripes_across_n))
+    return np.asanyarray(np.where(kernels.stripes_across_longer, longer, kernels.stripes_across_n))
 
 
 def _traffic(
@@ -431,7 +492,7 @@ def _traffic(
     wave = wave_panels(counts, wave_tiles, swizzle_width)
     resident_ctas = np.minimum(tiles.ctas, concurrent_ctas)
     readers = across_first(wave)[::-1]
-    further = np.maximum(1.0, gpu.l2.drift_fraction * tiles.steps / max(1.0, gpu.l2.drift_steps))
+    further = np.maximum(1.0, gpu.l2.drift_fraction * tiles.steps / np.maximum(1.0, gpu.l2.drift_steps))
     drift_steps, lag_steps = gpu.l2.drift_steps * further, gpu.l2.lag_steps * further
     outlives = outlives_a_step(gpu, operands, tiles.rows, kernels.tile_k, readers, resident_ctas, drift_steps)
     # DRAM has opened other pages by the time that the next step requests its slice of a row, but L2 is filled by units.

@@ -259,7 +259,7 @@ def pieces_of(size: Array, slices: Array, piece: Array) -> Array:
     >>> pieces_of(np.array([100, 100]), np.array([1, 10]), np.array([32, 32])).tolist()
     [4, 10]
     """
-    return np.asarray(slices * ceil_div(ceil_div(size, slices), piece))
+    return np.asanyarray(slices * ceil_div(ceil_div(size, slices), piece))
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,4 +285,4 @@ class Tiles:
 
     @property
     def ctas(self) -> Array:
-        return np.asarray(self.counts[0] * self.counts[1] * self.batch * self.split_k)
+        return np.asanyarray(self.counts[0] * self.counts[1] * self.batch * self.split_k)

@@ -31,7 +31,7 @@ def partners(gpu: Gpu, tiles: Tiles, resident_ctas: Array) -> Array:
     Args:
         resident_ctas: that an SM holds at once.
     """
-    return np.asarray(np.minimum(tiles.split_k - 1, np.maximum(1, partners_at_once(gpu, tiles, resident_ctas))))
+    return np.asanyarray(np.minimum(tiles.split_k - 1, np.maximum(1, partners_at_once(gpu, tiles, resident_ctas))))
 
 
 def partners_at_once(gpu: Gpu, tiles: Tiles, resident_ctas: Array) -> Array:
@@ -40,7 +40,7 @@ def partners_at_once(gpu: Gpu, tiles: Tiles, resident_ctas: Array) -> Array:
     Args:
         resident_ctas: that an SM holds at once.
     """
-    return np.asarray(ceil_div(gpu.sm.count * resident_ctas, tiles.counts[0] * tiles.counts[1] * tiles.batch) - 1)
+    return np.asanyarray(ceil_div(gpu.sm.count * resident_ctas, tiles.counts[0] * tiles.counts[1] * tiles.batch) - 1)
 
 
 def waits(kernel: SplitKReduction, split_k: Array) -> Array:
@@ -55,7 +55,7 @@ def waits(kernel: SplitKReduction, split_k: Array) -> Array:
     for width in kernel.parts_at_once.value:
         count, left = count + left // width, left % width
     # What no body holds: one, then the others.
-    return np.asarray(count + np.minimum(left, 2))
+    return np.asanyarray(count + np.minimum(left, 2))
 
 
 BIAS_WAITS = 2

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
+from typing import NamedTuple
 
 from gpusim.errors import InputError
 from gpusim.sim.drivers.code_folder import is_kept
@@ -16,10 +18,19 @@ _LOGGER = logging.getLogger(__name__)
 VARIABLE = "GPUSIM_COMPILED"
 """Environment variable: 1 forces the compiled driver, 0 the reference driver."""
 
-LOADING_S = 1.0
-"""What numba and machine code take to load."""
-COMPILING_S = 25.0
-"""What the machine code takes where none is kept."""
+
+class MachineCode(NamedTuple):
+    """What it takes to have machine code, in seconds of a processor."""
+
+    loading_s: float
+    """To load it, numba included."""
+    compiling_s: float
+    """To compile it, where none is kept."""
+    is_kept: Callable[[], bool]
+
+
+SIMULATOR = MachineCode(1.0, 25.0, is_kept)
+"""The machine code of the compiled driver."""
 SAMPLED_S, WARP_ITERATION_S = 6e-3, 56e-6
 """What the reference driver takes: a sampled prediction in the mean, and in ``full`` a warp's iteration of its loop."""
 
@@ -35,9 +46,9 @@ def prefer_compiled() -> None:
     _Preference.compiled = True
 
 
-def compiling_pays(reference_s: float) -> bool:
-    """Whether launches that take the reference driver so long are done earlier compiled."""
-    return reference_s > COMPILING_S or (reference_s > LOADING_S and has_numba() and is_kept())
+def compiling_pays(reference_s: float, code: MachineCode = SIMULATOR) -> bool:
+    """Whether what takes so long without machine code is done earlier with it: launches the reference driver, say."""
+    return reference_s > code.compiling_s or (reference_s > code.loading_s and has_numba() and code.is_kept())
 
 
 def compiles(reference_s: float = 0.0) -> bool:
@@ -49,12 +60,29 @@ def compiles(reference_s: float = 0.0) -> bool:
     Raises:
         InputError: compiling is forced, and numba is not installed; or the environment variable is neither 0 nor 1.
     """
+    return _compiles(lambda: _Preference.compiled or compiling_pays(reference_s))
+
+
+def fuses(columns_s: float, code: MachineCode) -> bool:
+    """Whether formulas over columns are evaluated by machine code, which can be had.
+
+    Args:
+        columns_s: what they have taken this process so far, and are about to take, without it.
+
+    Raises:
+        InputError: as :func:`compiles`.
+    """
+    return _compiles(lambda: compiling_pays(columns_s, code))
+
+
+def _compiles(pays: Callable[[], bool]) -> bool:
+    """What the environment variable says, else whether it pays; of machine code that can be had."""
     forced = os.environ.get(VARIABLE, "")
     if forced not in {"", "0", "1"}:
         raise InputError(f"{VARIABLE}: expected 0 or 1, got '{forced}'")
     if forced == "1" and not has_numba():
         raise InputError(f"{VARIABLE}=1 needs numba: pip install numba")
-    wanted = forced != "0" and (bool(forced) or _Preference.compiled or compiling_pays(reference_s))
+    wanted = forced != "0" and (bool(forced) or pays())
     if wanted and not has_numba():
         _say_that_numba_is_missing()
     return wanted and has_numba()

@@ -1,4 +1,6 @@
-"""The folder of machine code: one for each state of the sources, with a seal, the checksum of what lies in it.
+"""Folders of machine code: one for each state of the simulator's sources, one for each text that is compiled.
+
+Each has a seal, the checksum of what lies in it.
 
 numba keeps what it compiles, but does not see that a function in another file has changed, and believes a damaged file.
 Nothing here imports numba, so that a process can ask whether compiling would take long.
@@ -25,6 +27,8 @@ ORIGIN = "origin"
 LOCK = "compiling.lock"
 PREFIX = "machine-code-"
 """Beginning of the names of all folders of machine code, of those too that a killed process left half-made."""
+OF_TEXT = "text-"
+"""What follows it in the names of folders of texts."""
 
 
 def root() -> str:
@@ -33,13 +37,13 @@ def root() -> str:
     return named or os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "gpusim")
 
 
-def folder() -> str:
-    """That of the sources as they are.
+def folder(text: str = "") -> str:
+    """That of the simulator's sources as they are, or of a text.
 
     Raises:
-        OSError: they cannot be read.
+        OSError: the sources cannot be read.
     """
-    return os.path.join(root(), PREFIX + _digest())
+    return os.path.join(root(), PREFIX + (OF_TEXT + _digest_of_text(text) if text else _digest()))
 
 
 @cache
@@ -56,6 +60,10 @@ def _digest() -> str:
     for source in sorted(sources):
         digest.update(_bytes(source))
     return digest.hexdigest()[:16]
+
+
+def _digest_of_text(text: str) -> str:
+    return hashlib.sha256(f"{_compiler()} {_place()} {text}".encode()).hexdigest()[:16]
 
 
 def _place() -> str:
@@ -97,25 +105,26 @@ def seal(path: str) -> None:
         _ = file.write(_checksum(path))
 
 
-def remove_outdated() -> None:
-    """Remove the folders of sources that have changed since, and of those that are no more, as far as this is known.
+def remove_outdated(kept: str) -> None:
+    """Remove folders of what ``kept`` was before it changed, and of sources that are no more, as far as this is known.
 
     Who is about to load one of them compiles instead; what has been loaded stays in memory. What another computer has
     made may be in use there, as may what the same sources became with another compiler.
     """
     for name in os.listdir(root()):
         path = os.path.join(root(), name)
-        if name.startswith(PREFIX) and path != folder() and _is_outdated(path):
+        alike = name.startswith(PREFIX + OF_TEXT) == os.path.basename(kept).startswith(PREFIX + OF_TEXT)
+        if name.startswith(PREFIX) and path != kept and _is_outdated(path, alike=alike):
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _is_outdated(path: str) -> bool:
+def _is_outdated(path: str, *, alike: bool) -> bool:
     try:
         origin = _bytes(os.path.join(path, ORIGIN)).decode("utf-8", "surrogateescape")
         computer, compiler, place = origin.split("\n")
     except (OSError, ValueError):
         return False  # still being written, or damaged
-    changed = compiler == _compiler() and place == _place()
+    changed = alike and compiler == _compiler() and place == _place()
     return computer == platform.node() and (changed or not os.path.isdir(place))
 
 
@@ -147,9 +156,9 @@ def alone() -> Iterator[None]:
         yield
 
 
-def is_kept() -> bool:
-    """Whether there is machine code of these sources."""
+def is_kept(text: str = "") -> bool:
+    """Whether there is machine code of the simulator, or of a text."""
     try:
-        return sealed(folder())
+        return sealed(folder(text))
     except OSError:
         return False
