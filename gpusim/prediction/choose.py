@@ -219,21 +219,32 @@ def best_plans(
     Args:
         table: kernels that are usable for all of them, at least one.
     """
-    plans, _, orders = _ranked(system, problems, table, warm=warm, clock_mhz=clock_mhz)
-    return plans, np.array([rows[0] for rows in orders])
+    plans, _, scores = _scored(system, problems, table, warm=warm, clock_mhz=clock_mhz)
+    numbers = np.arange(len(problems.m))
+    problem, begins = plans.choices.problem, plans.choices.problem.searchsorted(numbers)
+    least = np.flatnonzero(scores == np.minimum.reduceat(scores, begins)[problem])
+    plans.likely = least[problem[least].searchsorted(numbers)]  # the first of equals
+    return plans, plans.likely
 
 
 def _ranked(
     system: System, problems: Problems, table: KernelTable, *, warm: bool, clock_mhz: float
 ) -> tuple[GemmPlans, Estimates, list[Array]]:
     """All plans of some problems on a GPU, their estimates, and the rows of each problem, best first."""
-    choices = choices_of(system, table, problems)
-    plans = GemmPlans(table, problems, choices, warm)
-    estimates, scores = _estimates(system, plans, clock_mhz)
+    plans, estimates, scores = _scored(system, problems, table, warm=warm, clock_mhz=clock_mhz)
     # Equal scores are in the order of the choices.
-    orders = [rows[scores[rows].argsort(kind="stable")] for rows in _rows_of(choices, len(problems.m))]
+    rows_of = _rows_of(plans.choices, len(problems.m))
+    orders = [rows[scores[rows].argsort(kind="stable")] for rows in rows_of]
     plans.likely = np.array([rows[0] for rows in orders if len(rows)])
     return plans, estimates, orders
+
+
+def _scored(
+    system: System, problems: Problems, table: KernelTable, *, warm: bool, clock_mhz: float
+) -> tuple[GemmPlans, Estimates, Array]:
+    """All plans of some problems on a GPU, their estimates, and what the library goes by."""
+    plans = GemmPlans(table, problems, choices_of(system, table, problems), warm)
+    return plans, *_estimates(system, plans, clock_mhz)
 
 
 def _estimates(system: System, plans: GemmPlans, clock_mhz: float) -> tuple[Estimates, Array]:

@@ -43,8 +43,8 @@ from gpusim.units import GIB
 from gpusim.workloads.conditions import FLUSHED, calls_of
 from gpusim.workloads.gemm import BlasCall, Gemm
 
-RANKED_AT_ONCE = 128
-"""GEMMs whose candidates are ranked at once: their columns stay in the processor's cache."""
+RANKED_AT_ONCE = 512
+"""GEMMs whose candidates are ranked at once, at most."""
 SIZES = ("batch", "m", "n", "k")
 
 
