@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from gpusim.cache_key import CacheKey
 from gpusim.collectives.timing import CollectiveTime
@@ -77,13 +78,11 @@ class Kernels:
         self._gpu = system.gpu
         slowest, fullest = (peers.slowest, peers.fullest) if peers else (1.0, 1.0)
         self._longer = [slowest if task.phase == "update" else slowest * fullest for task in tasks]
-        variants = _Variants(effective_l2_bytes(system.gpu))
-        fractions = resident_fractions(tasks, system.gpu.l2.capacity_bytes)
+        l2_bytes = system.gpu.l2.capacity_bytes, effective_l2_bytes(system.gpu)
+        weights, variants = _variants(CacheKey(tuple(tasks)), *l2_bytes)
         self._all: list[Weights | CollectiveTime] = [
-            _exchanged(task.operator, peers)
-            if isinstance(task.operator, Collective)
-            else variants.of(task.operator, share, task.name)
-            for task, share in zip(tasks, fractions, strict=True)
+            _exchanged(task.operator, peers) if isinstance(task.operator, Collective) else one
+            for task, one in zip(tasks, weights, strict=True)
         ]
         self._prepared = variants.prepared(system, simulate, torch, limits=limits)
 
@@ -226,6 +225,23 @@ class _Variants:
         prepared = [one for one in found if one is not None]
         _keep(zip(keys, prepared, strict=True))
         return prepared
+
+
+@lru_cache(maxsize=8)
+def _variants(
+    tasks: CacheKey[tuple[Task, ...]], capacity_bytes: float, l2_bytes: float
+) -> tuple[list[Weights], _Variants]:
+    """The variants of each task, none of an exchange, and all of them together.
+
+    A tuple of tasks is found again as that very tuple, which boards with as much L2 share.
+    """
+    variants = _Variants(l2_bytes)
+    fractions = resident_fractions(tasks.record, capacity_bytes)
+    weights = [
+        () if isinstance(task.operator, Collective) else variants.of(task.operator, share, task.name)
+        for task, share in zip(tasks.record, fractions, strict=True)
+    ]
+    return weights, variants
 
 
 _LATEST: OrderedDict[Hashable, Prepared] = OrderedDict()
