@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 from gpusim.cache_key import CacheKey
 from gpusim.collectives.timing import CollectiveTime
@@ -19,6 +20,7 @@ from gpusim.prediction.options import Options
 from gpusim.prediction.power import Energy, Sustained
 from gpusim.prediction.predict import Prepared, prepare
 from gpusim.prediction.ranked import rank_together
+from gpusim.prediction.results import Result
 from gpusim.prediction.selection import UnsupportedError
 from gpusim.prediction.timing import Simulate
 from gpusim.step.residency import resident_fractions
@@ -35,6 +37,7 @@ LOST = 0.01
 """Chance that L2 keeps what a run used for the next one, below which an operator is taken as cold."""
 LEAST_LEFT = 0.1
 """Share of DRAM's bandwidth that kernels keep beside any exchange [assumed]."""
+T = TypeVar("T")
 Weights = tuple[tuple[int, float], ...]
 """Places of prepared operators, and the weight of each in the mean that a task takes."""
 
@@ -84,6 +87,11 @@ class Kernels:
             _exchanged(task.operator, peers) if isinstance(task.operator, Collective) else one
             for task, one in zip(tasks, weights, strict=True)
         ]
+        kinds: dict[tuple[int, float], int] = {}
+        self._kinds = [
+            kinds.setdefault((id(one), longer), len(kinds)) for one, longer in zip(self._all, self._longer, strict=True)
+        ]
+        """Number of each task's kind: what layers repeat takes the same time."""
         self._prepared = variants.prepared(system, simulate, torch, limits=limits)
 
     def durations_us(self, clock_mhz: float) -> list[float]:
@@ -101,12 +109,21 @@ class Kernels:
 
     def _of_tasks(self, times: Sequence[float]) -> list[float]:
         """Time of each task, from the times of prepared operators."""
-        return [
-            one.time_us
-            if isinstance(one, CollectiveTime)
-            else longer * sum(weight * times[place] for place, weight in one)
-            for one, longer in zip(self._all, self._longer, strict=True)
-        ]
+        return self._of_kinds(
+            lambda one, longer: (
+                one.time_us
+                if isinstance(one, CollectiveTime)
+                else longer * sum(weight * times[place] for place, weight in one)
+            )
+        )
+
+    def _of_kinds(self, value_of: Callable[[Weights | CollectiveTime, float], T]) -> list[T]:
+        """A value of each task, from its kernels and how much longer they take; found once for each kind."""
+        known: dict[int, T] = {}
+        for kind, one, longer in zip(self._kinds, self._all, self._longer, strict=True):
+            if kind not in known:
+                known[kind] = value_of(one, longer)
+        return [known[kind] for kind in self._kinds]
 
     def overlapped_us(self, clock_mhz: float) -> list[float] | None:
         """Duration of each task's kernels while GPUs exchange data [us]; None where none do.
@@ -130,15 +147,16 @@ class Kernels:
     def energies(self) -> list[Energy]:
         """Energy of one run of each task, on the GPU for which all wait [J]; exchanges of data count nothing."""
         used = [prepared.timer.energy for prepared in self._prepared]
-        return [
-            Energy(0.0, 0.0)
-            if isinstance(one, CollectiveTime)
-            else Energy(
-                longer * sum(weight * used[place].core_j for place, weight in one),
-                longer * sum(weight * used[place].dram_j for place, weight in one),
+        return self._of_kinds(
+            lambda one, longer: (
+                Energy(0.0, 0.0)
+                if isinstance(one, CollectiveTime)
+                else Energy(
+                    longer * sum(weight * used[place].core_j for place, weight in one),
+                    longer * sum(weight * used[place].dram_j for place, weight in one),
+                )
             )
-            for one, longer in zip(self._all, self._longer, strict=True)
-        ]
+        )
 
     def energy(self, counts: Sequence[int]) -> Energy:
         """Energy of all tasks [J].
@@ -166,7 +184,8 @@ class Kernels:
                 times_us[place] = times_us.get(place, 0.0) + count * time_us
         least_us = LIMITED_SHARE * sum(times_us.values())
         results = {
-            place: self._prepared[place].result(at, limits=time_us >= least_us) for place, time_us in times_us.items()
+            place: _result(CacheKey(self._prepared[place]), at, limits=time_us >= least_us)
+            for place, time_us in times_us.items()
         }
         timed: list[TimedTask | TimedCollective] = []
         for one, place, task, count, time_us in zip(self._all, nearer, tasks, counts, durations_us, strict=True):
@@ -186,6 +205,8 @@ class _Variants:
         self._numbers: dict[Operator, int] = {}
         self._places: dict[tuple[int, L2State], int] = {}
         self._questions: list[tuple[Operator, L2State, str]] = []
+        self._weights: dict[tuple[int, float], Weights] = {}
+        """By the identity of an operator, which its tasks keep alive, and what L2 holds of what it reads."""
 
     def of(self, operator: Operator, resident_fraction: float, layer: str) -> Weights:
         """The variants of a layer's operator that count, by the share of what it reads that L2 holds.
@@ -194,6 +215,8 @@ class _Variants:
         """
         if survival_fraction(operator.size_bytes, self._l2_bytes) < LOST:
             resident_fraction = 0.0
+        if (found_before := self._weights.get((id(operator), resident_fraction))) is not None:
+            return found_before
         number = self._numbers.setdefault(operator, len(self._numbers))
         found: list[tuple[int, float]] = []
         states: tuple[tuple[L2State, float], ...] = (("cold", 1 - resident_fraction), ("warm", resident_fraction))
@@ -203,7 +226,7 @@ class _Variants:
                 found.append((place, weight))
                 if place == len(self._questions):
                     self._questions.append((operator, state, layer))
-        return tuple(found)
+        return self._weights.setdefault((id(operator), resident_fraction), tuple(found))
 
     def prepared(self, system: System, simulate: Simulate, torch: str, *, limits: bool) -> list[Prepared]:
         """Each variant, prepared; matrix multiplications are ranked together."""
@@ -247,6 +270,12 @@ def _variants(
 _LATEST: OrderedDict[Hashable, Prepared] = OrderedDict()
 """Prepared operators of this process: the next step often launches the same."""
 MOST_LATEST = 1024
+
+
+@lru_cache(maxsize=MOST_LATEST)
+def _result(prepared: CacheKey[Prepared], at: Sustained, *, limits: bool) -> Result:
+    """The result at a clock: a step that is predicted again has it."""
+    return prepared.record.result(at, limits=limits)
 
 
 def _keep(prepared: Iterable[tuple[Hashable, Prepared]]) -> None:
