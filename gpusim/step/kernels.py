@@ -18,7 +18,7 @@ from gpusim.lowering.pages import effective_l2_bytes
 from gpusim.models.task import Task
 from gpusim.prediction.options import Options
 from gpusim.prediction.power import Energy, Sustained
-from gpusim.prediction.predict import Prepared, prepare
+from gpusim.prediction.predict import Prepared, prepare, results_together
 from gpusim.prediction.ranked import rank_together
 from gpusim.prediction.results import Result
 from gpusim.prediction.selection import UnsupportedError
@@ -183,10 +183,9 @@ class Kernels:
             if place is not None:
                 times_us[place] = times_us.get(place, 0.0) + count * time_us
         least_us = LIMITED_SHARE * sum(times_us.values())
-        results = {
-            place: _result(CacheKey(self._prepared[place]), at, limits=time_us >= least_us)
-            for place, time_us in times_us.items()
-        }
+        limits = {place: time_us >= least_us for place, time_us in times_us.items()}
+        found = _results([(self._prepared[place], one) for place, one in limits.items()], at)
+        results = dict(zip(limits, found, strict=True))
         timed: list[TimedTask | TimedCollective] = []
         for one, place, task, count, time_us in zip(self._all, nearer, tasks, counts, durations_us, strict=True):
             if isinstance(one, CollectiveTime):
@@ -246,7 +245,7 @@ class _Variants:
                 *_, layer = self._questions[place]
                 raise UnsupportedError(f"{layer}: {error}") from None
         prepared = [one for one in found if one is not None]
-        _keep(zip(keys, prepared, strict=True))
+        _keep(_LATEST, zip(keys, prepared, strict=True))
         return prepared
 
 
@@ -272,18 +271,29 @@ _LATEST: OrderedDict[Hashable, Prepared] = OrderedDict()
 MOST_LATEST = 1024
 
 
-@lru_cache(maxsize=MOST_LATEST)
-def _result(prepared: CacheKey[Prepared], at: Sustained, *, limits: bool) -> Result:
-    """The result at a clock: a step that is predicted again has it."""
-    return prepared.record.result(at, limits=limits)
+_RESULTS: OrderedDict[Hashable, Result] = OrderedDict()
+"""The latest results of prepared operators: a step that is predicted again has them."""
 
 
-def _keep(prepared: Iterable[tuple[Hashable, Prepared]]) -> None:
-    for key, one in prepared:
-        _LATEST[key] = one
-        _LATEST.move_to_end(key)
-    while len(_LATEST) > MOST_LATEST:
-        _ = _LATEST.popitem(last=False)
+def _results(asked: Sequence[tuple[Prepared, bool]], at: Sustained) -> list[Result]:
+    """Results at a clock, each with whether to find what would help."""
+    keys: list[Hashable] = [(CacheKey(prepared), limits, at) for prepared, limits in asked]
+    found = [_RESULTS.get(key) for key in keys]
+    unknown = [place for place, one in enumerate(found) if one is None]
+    for place, one in zip(unknown, results_together([asked[place] for place in unknown], at), strict=True):
+        found[place] = one
+    results = [one for one in found if one is not None]
+    _keep(_RESULTS, zip(keys, results, strict=True))
+    return results
+
+
+def _keep(latest: OrderedDict[Hashable, T], found: Iterable[tuple[Hashable, T]]) -> None:
+    """Keep what was found as the latest."""
+    for key, one in found:
+        latest[key] = one
+        latest.move_to_end(key)
+    while len(latest) > MOST_LATEST:
+        _ = latest.popitem(last=False)
 
 
 def _exchanged(collective: Collective, peers: Peers | None) -> CollectiveTime:
