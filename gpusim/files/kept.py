@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
@@ -97,7 +96,9 @@ def _signature(path: Path) -> tuple[int, int]:
 @cache
 def _program() -> str:
     """Digest of the state of all modules, whose classes a kept board has, and of what reads them."""
-    digest = hashlib.sha256(f"{sys.implementation.cache_tag} {version('pydantic')}".encode())
+    from pydantic.version import VERSION  # noqa: PLC0415 -- commands that load no board do not import it
+
+    digest = hashlib.sha256(f"{sys.implementation.cache_tag} {VERSION}".encode())
     folders = [str(Path(__file__).parent.parent)]
     for folder in folders:
         for entry in sorted(os.scandir(folder), key=lambda one: one.name):
