@@ -95,7 +95,7 @@ def run_cli(arguments: Sequence[str]) -> int:
     try:
         prepare_streams()
         show_while_compiling(compiling)
-        keep_boards()
+        keep_boards(wanted="--no-cache" not in arguments)
         with log_to_stderr(), progress_lines(next(iter(arguments), "gpusim")):
             status = _command()(args=list(arguments), prog_name="gpusim", standalone_mode=False)
     except typer.TyperException as error:

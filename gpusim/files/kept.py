@@ -36,9 +36,9 @@ class _Choice:
     keeps = False
 
 
-def keep_boards() -> None:
-    """Keep loaded boards from now on, as commands do."""
-    _Choice.keeps = True
+def keep_boards(*, wanted: bool) -> None:
+    """Keep loaded boards from now on, as commands do, and use those that are kept."""
+    _Choice.keeps = wanted
 
 
 def kept_or(question: str, load: Callable[[], T], files_of: Callable[[T], Files]) -> T:
