@@ -54,6 +54,7 @@ from gpusim.cli.console import (
 from gpusim.cli.options import OneArchCommand, with_groups
 from gpusim.errors import InputError
 from gpusim.files.interrupts import stop_received
+from gpusim.files.kept import keep_boards
 from gpusim.progress import progress_lines, show_while_compiling
 from gpusim.version import __version__
 
@@ -94,6 +95,7 @@ def run_cli(arguments: Sequence[str]) -> int:
     try:
         prepare_streams()
         show_while_compiling(compiling)
+        keep_boards(wanted="--no-cache" not in arguments)
         with log_to_stderr(), progress_lines(next(iter(arguments), "gpusim")):
             status = _command()(args=list(arguments), prog_name="gpusim", standalone_mode=False)
     except typer.TyperException as error:

@@ -51,7 +51,7 @@ def cache_clear(
         bool, typer.Option("--other-models", help="Only outcomes of other model versions.")
     ] = False,
 ) -> None:
-    """Remove all that gpusim keeps outside of its package: outcomes, machine code, and the script of pages.
+    """Remove all that gpusim keeps outside of its package: outcomes, machine code, boards, the script of pages.
 
     With an option, some outcomes only. A later command simulates and compiles again what it needs.
     """
@@ -73,12 +73,15 @@ def cache_clear(
 
 
 def _remove_others(store: Path) -> None:
-    """Remove machine code and the script of pages, and the folder of the store where it is empty."""
+    """Remove machine code, loaded boards and the script of pages, and the folder of the store where it is empty."""
+    from gpusim.files.kept import remove_boards
     from gpusim.pages.vega import remove_scripts
     from gpusim.sim.drivers.code_folder import remove_all
 
     if remove_all():
         print("gpusim: machine code removed", file=sys.stderr)
+    if remove_boards(store):
+        print("gpusim: loaded boards removed", file=sys.stderr)
     if remove_scripts(store):
         print("gpusim: script of pages removed", file=sys.stderr)
     with suppress(OSError):  # it holds files
@@ -139,7 +142,8 @@ def _verified(database: Database) -> tuple[int, int]:
 
 def _place() -> Place:
     """Where the store is."""
-    from gpusim.execution.store import FOLDER_VARIABLE, place_named
+    from gpusim.execution.store import place_named
+    from gpusim.files.cache_folder import FOLDER_VARIABLE
 
     place = place_named()
     if place is None:

@@ -6,7 +6,8 @@ that it generates. :mod:`gpusim.execution.sweep` predicts cases, one or many.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -29,6 +30,12 @@ Kept = TypeVar("Kept")
 Predicted_co = TypeVar("Predicted_co", covariant=True)
 
 
+QUICK_S: Mapping[str, float] = {"bound": 1e-3, "estimate": 2e-4, "sampled": 3e-3}
+"""CPU time of a prediction by its detail, ranked with others, on cores of 2020 to 2024."""
+LIMITS_FACTOR = 3
+"""How much longer one takes that finds what would help."""
+
+
 class Predictable(Protocol[Predicted_co]):
     """What can be predicted on a system; its text names it in messages."""
 
@@ -46,6 +53,10 @@ class Predictable(Protocol[Predicted_co]):
     @property
     def reference_s(self) -> float:
         """Time that its launches take the reference driver, in the mean [s]; 0 where each launch chooses its driver."""
+
+    @property
+    def seconds(self) -> float:
+        """CPU time of a prediction, roughly; infinite where it may be minutes."""
 
     def predict(
         self, system: System, simulate: Simulate, ranked: Ranked | None = None, progress: Progress | None = None, /
@@ -84,6 +95,12 @@ class OperatorWorkload:
             self.options.detail == "estimate" and not isinstance(self.operator, Gemm)
         )
         return SAMPLED_S if simulated else 0.0
+
+    @property
+    def seconds(self) -> float:
+        if not self.is_quick:
+            return math.inf
+        return QUICK_S[self.options.detail] * (LIMITS_FACTOR if self.options.finds_limits else 1)
 
     def predict(
         self, system: System, simulate: Simulate, ranked: Ranked | None = None, progress: Progress | None = None, /

@@ -12,7 +12,6 @@ import atexit
 import json
 import os
 import sqlite3
-import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -25,6 +24,7 @@ from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from gpusim.errors import InputError
 from gpusim.execution.database import FAILURES, Batch, Database, is_damage, warn
+from gpusim.files.cache_folder import FOLDER_VARIABLE, cache_folder
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Launch
 from gpusim.progress import Progress
@@ -35,9 +35,7 @@ from gpusim.sim.simulate import simulate
 from gpusim.units import MIB
 from gpusim.version import MODEL_VERSION
 
-FOLDER_VARIABLE = "GPUSIM_CACHE"
 SIZE_VARIABLE = "GPUSIM_CACHE_SIZE"
-OFF = "off"
 DEFAULT_LIMIT_BYTES = 512 * MIB
 SMALLEST_LIMIT_BYTES = MIB
 REMEMBERED = 32_768
@@ -62,8 +60,8 @@ def place_named(environment: Mapping[str, str] = os.environ) -> Place | None:
     Raises:
         InputError: the size is none.
     """
-    folder = environment.get(FOLDER_VARIABLE, "")
-    if folder.lower() == OFF:
+    folder = cache_folder(environment)
+    if folder is None:
         return None
     text = environment.get(SIZE_VARIABLE, "")
     try:
@@ -72,19 +70,7 @@ def place_named(environment: Mapping[str, str] = os.environ) -> Place | None:
         limit = 0
     if limit < SMALLEST_LIMIT_BYTES:
         raise InputError(f"{SIZE_VARIABLE}: '{text}' is not a size of 1 MiB or more, such as 512MiB")
-    try:
-        return Place(Path(folder).absolute() if folder else _user_cache_folder(environment), int(limit))
-    except RuntimeError:  # the user has no home
-        return None
-
-
-def _user_cache_folder(environment: Mapping[str, str]) -> Path:
-    """Where programs keep what can be computed again, by the conventions of the platform."""
-    if sys.platform == "win32":
-        return Path(environment.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "gpusim" / "Cache"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "gpusim"
-    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpusim"
+    return Place(folder, int(limit))
 
 
 class OutcomeStore:

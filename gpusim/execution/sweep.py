@@ -40,8 +40,8 @@ CHUNKS, CHUNKS_OF_ESTIMATES = 64, 16
 """A sweep has at least so many where it has as many cases, so that all workers end at about the same time."""
 CHUNKS_NEAR = 8
 """Chunks whose cases may change places."""
-FEW = 16
-"""So many quick cases are done before a worker has started."""
+START_S = 1.0
+"""What a worker takes before its first prediction: imports, tables of kernels, compiled code."""
 
 
 @dataclass(slots=True)
@@ -58,6 +58,8 @@ class SweepSize:
     """Quick cases of detail ``estimate``."""
     reference_s: float = 0.0
     """Time that the launches of all cases take the reference driver."""
+    seconds: float = 0.0
+    """CPU time of all cases, roughly."""
 
     @property
     def count(self) -> int:
@@ -71,6 +73,19 @@ class SweepSize:
         self.slow += not case.workload.is_quick
         self.estimated += isinstance(case.workload, OperatorWorkload) and case.workload.options.detail == "estimate"
         self.reference_s += case.workload.reference_s
+        self.seconds += case.workload.seconds
+
+    def tasks(self, jobs: int) -> int:
+        """Tasks to divide the cases into for so many processes; one where workers would not be done earlier."""
+        tasks = -(-self.quick // self.in_chunk) + self.slow
+        pays = self.seconds * (1 - 1 / max(1, min(jobs, tasks))) > START_S
+        return tasks if pays else min(1, tasks)
+
+    @property
+    def in_chunk(self) -> int:
+        """Quick cases that are sent together."""
+        most, least = (MOST_ESTIMATED, CHUNKS_OF_ESTIMATES) if self.estimated == self.quick else (MOST_IN_CHUNK, CHUNKS)
+        return max(1, min(most, self.quick // least))
 
 
 _Chunk = list[tuple[int, int, Predictable[Predicted]]]
@@ -166,15 +181,11 @@ def sweep_numbered(
         tolerant: whether to go on after a defect.
         progress_of_case: of a simulation in this process, which a single case has.
     """
-    most, least = (MOST_ESTIMATED, CHUNKS_OF_ESTIMATES) if size.estimated == size.quick else (MOST_IN_CHUNK, CHUNKS)
-    in_chunk = max(1, min(most, size.quick // least))
-    tasks = -(-size.quick // in_chunk) + size.slow
-    if size.quick <= FEW and size.slow <= 1:
-        tasks = min(1, size.count)
+    tasks = size.tasks(service.jobs)
     numbers = {place: number for number, place in enumerate(size.systems)}
     chunks = (
         [(index, numbers[id(case.system)], case.workload) for index, case in chunk]
-        for chunk in _chunks(cases, numbers, in_chunk)
+        for chunk in _chunks(cases, numbers, size.in_chunk)
     )
     compiled = compiles(size.reference_s / max(1, min(service.jobs, tasks)))
     if compiled and tasks > 1 and not is_kept():

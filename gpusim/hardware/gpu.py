@@ -424,6 +424,12 @@ class Gpu(Record):
         major, minor = self.compute_capability.split(".")
         return int(major), int(minor)
 
+    @property
+    def arithmetic(self) -> tuple[str, str, tuple[tuple[str, str, tuple[str, ...]], ...]]:
+        """What decides the types in which a framework computes: name, compute capability, types of instructions."""
+        types = tuple((one.unit, one.sparsity, tuple(one.inputs)) for one in self.instructions.values())
+        return self.name, self.compute_capability, types
+
     def stated_clock_mhz(self, instruction: Instruction) -> float:
         """Clock that the vendor's peak of an instruction stands for [MHz]."""
         if instruction.unit == "tensor" and "fp64" not in instruction.inputs:

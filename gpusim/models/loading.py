@@ -5,11 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
 from pydantic import ValidationError
 
+from gpusim.cache_key import CacheKey
 from gpusim.errors import excerpt
 from gpusim.expression import evaluate
 from gpusim.files.checked_document import checked, find_shipped, load_document, shipped_folder
@@ -23,6 +25,8 @@ from gpusim.models.policy import MODES, PASSES
 from gpusim.models.shape import Shape, elements
 from gpusim.units import LARGEST_SIZE
 
+MOST_KNOWN = 32
+"""Models and graphs that are remembered: many boards and variants of them are predicted with each."""
 MOST_NODES = 100_000
 """Layers of a model, blocks expanded; the largest that ships has fewer than 2,000."""
 _OF_ENTRY = tuple(Place.model_fields)
@@ -47,7 +51,7 @@ class Model:
         Raises:
             SpecError: a size that the model does not have, or shapes that do not fit; one line with file and line.
         """
-        return _Expansion(self, sizes or {}).graph()
+        return _graph(CacheKey(self), tuple((sizes or {}).items()))
 
     def check_sizes(self, sizes: Mapping[str, int]) -> None:
         """Check that the model has sizes of these names, and that they are within its limits.
@@ -85,16 +89,43 @@ def load_model(name_or_path: str) -> Model:
     file = load_document(path)
     data = cast(dict[str, Any], file.data)
     if "extends" not in data:
-        return _with_included(Model(file.path.stem, {"": file}, checked(ModelFile, file, data, PARTS)))
-    return _variant(file, checked(VariantFile, file, data, PARTS))
+        model = _stated(CacheKey(file))
+        included = tuple(CacheKey(load_model(name)) for name in model.content.include)
+        return _with_included(CacheKey(model), included) if included else model
+    own = _stated_of_variant(CacheKey(file))
+    beside = file.path.with_name(own.extends)
+    base = load_model(str(beside) if own.extends.endswith((".yaml", ".yml")) else own.extends)
+    return _variant(CacheKey(file), CacheKey(base))
 
 
-def _with_included(model: Model) -> Model:
+# A file that has not changed is the same record, and so is all that is made of it.
+
+
+@lru_cache(maxsize=MOST_KNOWN)
+def _stated(file: CacheKey[YamlFile]) -> Model:
+    """A model as its file alone states it."""
+    of = file.record
+    return Model(of.path.stem, {"": of}, checked(ModelFile, of, of.data, PARTS))
+
+
+@lru_cache(maxsize=MOST_KNOWN)
+def _stated_of_variant(file: CacheKey[YamlFile]) -> VariantFile:
+    return checked(VariantFile, file.record, file.record.data, PARTS)
+
+
+@lru_cache(maxsize=MOST_KNOWN)
+def _graph(model: CacheKey[Model], sizes: tuple[tuple[str, int], ...]) -> Graph:
+    return _Expansion(model.record, dict(sizes)).graph()
+
+
+@lru_cache(maxsize=MOST_KNOWN)
+def _with_included(alone: CacheKey[Model], models: tuple[CacheKey[Model], ...]) -> Model:
     """A model with the blocks of those that it includes; its own replace them."""
+    model = alone.record
     blocks: dict[str, Block] = {}
     files: dict[str, YamlFile] = {}
-    for name in model.content.include:
-        included = load_model(name)
+    for one in models:
+        included = one.record
         blocks |= included.content.blocks
         files |= {f"blocks.{block}": included.files[""] for block in included.content.blocks}
     own = model.content.blocks
@@ -103,10 +134,10 @@ def _with_included(model: Model) -> Model:
     return Model(model.name, {**files, **model.files}, content)
 
 
-def _variant(file: YamlFile, own: VariantFile) -> Model:
+@lru_cache(maxsize=MOST_KNOWN)
+def _variant(of: CacheKey[YamlFile], extended: CacheKey[Model]) -> Model:
     """A model that another file describes, with sizes and blocks of its own."""
-    beside = file.path.with_name(own.extends)
-    base = load_model(str(beside) if own.extends.endswith((".yaml", ".yml")) else own.extends)
+    file, base, own = of.record, extended.record, _stated_of_variant(of)
     if unknown := [name for name in own.sizes if name not in base.content.sizes]:
         known = ", ".join(base.content.sizes)
         raise file.error(f"sizes.{unknown[0]}", f"{base.name} has no such size; it has {known}")

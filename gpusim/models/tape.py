@@ -55,6 +55,8 @@ class Tape:
     _gradients: dict[int, _Gradient] = field(default_factory=dict)
     _casts: dict[tuple[int, Dtype], Value] = field(default_factory=dict)
     _names: dict[str, int] = field(default_factory=dict)
+    _operators: dict[Operator, Operator] = field(default_factory=dict)
+    """One record of those that are equal: layers repeat, and what is found out about each is found by its identity."""
     _count: int = 0
     _recording: bool = True
 
@@ -86,7 +88,8 @@ class Tape:
     def launch(self, call: str, operator: Operator, reads: Sequence[Value], writes: Sequence[Value]) -> None:
         """Launch a kernel; an empty call is a further one of the call before."""
         tensors = tuple(value.tensor for value in reads), tuple(value.tensor for value in writes)
-        self.tasks.append(Task(self.layer, self.phase, operator, *tensors, call))
+        known = self._operators.setdefault(operator, operator)
+        self.tasks.append(Task(self.layer, self.phase, known, *tensors, call))
 
     def pointwise(self, call: str, functions: tuple[str, ...], reads: Sequence[Value], writes: Sequence[Value]) -> None:
         """Launch elementwise functions; smaller tensors are broadcast."""

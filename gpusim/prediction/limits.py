@@ -9,7 +9,7 @@ none is left whose bound exceeds what has been found; two, for most operators.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -19,7 +19,9 @@ import numpy as np
 from gpusim.cache_key import CacheKey
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import Machine
-from gpusim.lowering.gemm.plan import GemmPlan, plan
+from gpusim.lowering.gemm.plan import GemmPlan, plans
+from gpusim.lowering.gemm.problem import problem_of
+from gpusim.prediction.convolution_selection import ConvolutionRequest, convolutions_ranked_together
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import Plan, memsets_of, ranked_plans
 from gpusim.prediction.power import sustained_clock
@@ -27,6 +29,7 @@ from gpusim.prediction.timing import PlanTimer, Timed, kernel_time_us
 from gpusim.system import System
 from gpusim.units import us_of_cycles
 from gpusim.workloads.conditions import FLUSHED, calls_of
+from gpusim.workloads.convolution import Convolution
 from gpusim.workloads.operators import Operator
 
 LEAST_SAVING = 0.03
@@ -149,20 +152,55 @@ def clock_limit(gpu: Gpu, clock_mhz: Any) -> Any:
     return "power" if is_held else "maximum"
 
 
-def limits_of(run: Run, busy: Mapping[str, float], idle_fraction: float) -> Limits:
-    """What would help a run.
+@dataclass(frozen=True, slots=True)
+class LimitsQuestion:
+    """What would help a run?"""
 
-    Args:
-        busy: share of the kernels' cycles in which each resource of the busiest SM works.
-        idle_fraction: share of the time in which SMs have nothing to do.
-    """
+    run: Run
+    busy: Mapping[str, float]
+    """Share of the kernels' cycles in which each resource of the busiest SM works."""
+    idle_fraction: float
+    """Share of the time in which SMs have nothing to do."""
+
+
+def limits_of(questions: Sequence[LimitsQuestion]) -> list[Limits]:
+    """What would help each of some runs; where a doubled resource changes plans, many are made again at once."""
+    searches = {number: _search(one) for number, one in enumerate(questions)}
+    found: dict[int, Limits] = {}
+
+    def follow(number: int, time_us: float | None) -> dict[int, str]:
+        """The resource that a search wants next, by its number; none where it has ended."""
+        try:
+            return {number: searches[number].send(time_us)}
+        except StopIteration as end:
+            found[number] = end.value
+            return {}
+
+    wanted = {number: name for each in searches for number, name in follow(each, None).items()}
+    while wanted:
+        runs = [(questions[number].run, name) for number, name in wanted.items()]
+        timers = _timers_of_doubled(runs)
+        times_us = [_doubled_us(*one, timer) for one, timer in zip(runs, timers, strict=True)]
+        wanted = {
+            number: name
+            for each, time_us in zip(wanted, times_us, strict=True)
+            for number, name in follow(each, time_us).items()
+        }
+    return [found[number] for number in searches]
+
+
+def _search(question: LimitsQuestion) -> Generator[str, float | None, Limits]:
+    """The search for what would help: yields resources, is sent the time with each of them doubled [us]."""
+    run, busy, idle_fraction = question.run, question.busy, question.idle_fraction
     savings = _known_savings(run)
     bounds = _bounds(run, busy)
     for name in sorted(bounds, key=lambda one: -bounds[one]):
         best = max(savings.values(), default=0.0)
         if bounds[name] < max(LEAST_SAVING, best + TOLERANCE):
             break
-        savings[name] = 1.0 - _doubled_us(run, name) / run.time_us
+        doubled_us = yield name
+        assert doubled_us is not None
+        savings[name] = 1.0 - doubled_us / run.time_us
     if savings.get(SMS, 0.0) < 2 * idle_fraction:
         savings = {IDLE_SMS if name == SMS else name: saved for name, saved in savings.items()}
     ordered = dict(sorted(savings.items(), key=lambda item: -item[1]))
@@ -214,13 +252,15 @@ def _bounds(run: Run, busy: Mapping[str, float]) -> dict[str, float]:
     return bounds
 
 
-def _doubled_us(run: Run, name: str) -> float:
+def _doubled_us(run: Run, name: str, timer: PlanTimer) -> float:
     """The time with a resource twice as good, at the clock that the power limit allows there [us].
 
     Simulated, or estimated, at the clock of the run; what DRAM does not take is inverse to the clock.
+
+    Args:
+        timer: of the plan that the kernel has there.
     """
     improved, clock_mhz = _improved(CacheKey(run.system.gpu), name), run.clock_mhz
-    timer = _planned_again(run, improved) if name in CHANGES_PLAN else run.timer
     machine = Machine.of(improved, clock_mhz)
     outcomes = timer.outcomes_on(machine)
     kernels_us = kernel_time_us(run.system, timer.planned, outcomes, clock_mhz)
@@ -236,16 +276,61 @@ def _doubled_us(run: Run, name: str) -> float:
     return kernels_us + run.overhead_us
 
 
-def _planned_again(run: Run, improved: Gpu) -> PlanTimer:
-    """The plan that the same kernel has on another GPU."""
-    planned, library = run.timer.planned, run.system.library
-    pinned = replace(run.timer.options, kernel=planned.name)
-    tuned = replace(library, tuned_for=library.tuned_for or run.system.gpu)
-    system = replace(run.system, gpu=improved, library=tuned)
-    again: Plan
-    if isinstance(planned, GemmPlan):
-        warm = run.options.l2 == "warm"
-        again = plan(improved, planned.operator, planned.kernel, planned.split_k, planned.mode, warm)
-    else:
-        again = ranked_plans(system, run.operator, pinned)[0].plan
-    return PlanTimer(system, again, pinned, run.timer.simulate)
+def _timers_of_doubled(runs: Sequence[tuple[Run, str]]) -> list[PlanTimer]:
+    """Timers of runs with a resource doubled, each of the plan that the same kernel has then."""
+    timers = [run.timer for run, _ in runs]
+    again = {number: one for number, one in enumerate(runs) if one[1] in CHANGES_PLAN}
+    for number, planned in (_gemms_again(again) | _convolutions_again(again)).items():
+        timers[number] = _timer_on(*again.pop(number), planned)
+    for number, (run, name) in again.items():
+        system = _improved_system(CacheKey(run.system), name)
+        timers[number] = _timer_on(run, name, ranked_plans(system, run.operator, _pinned(run))[0].plan)
+    return timers
+
+
+def _timer_on(run: Run, name: str, planned: Plan) -> PlanTimer:
+    """The timer of a run's plan on the GPU with a resource doubled."""
+    return PlanTimer(_improved_system(CacheKey(run.system), name), planned, _pinned(run), run.timer.simulate)
+
+
+def _pinned(run: Run) -> Options:
+    """The options of a run with its kernel."""
+    return replace(run.timer.options, kernel=run.timer.planned.name)
+
+
+@lru_cache(maxsize=512)
+def _improved_system(this: CacheKey[System], name: str) -> System:
+    """A system with a resource doubled, whose library chooses as for the system itself; one record for each."""
+    system = this.record
+    tuned = replace(system.library, tuned_for=system.library.tuned_for or system.gpu)
+    return replace(system, gpu=_improved(CacheKey(system.gpu), name), library=tuned)
+
+
+def _gemms_again(runs: Mapping[int, tuple[Run, str]]) -> dict[int, Plan]:
+    """The plans of those runs that are GEMMs; those that differ in nothing but their sizes are made at once."""
+    alike: dict[Hashable, list[int]] = {}
+    for number, (run, name) in runs.items():
+        if isinstance(run.timer.planned, GemmPlan):
+            problem = problem_of(run.timer.planned.operator)
+            key = (id(run.system), name, run.options.l2, problem.types, problem.is_large)
+            alike.setdefault(key, []).append(number)
+    found: dict[int, Plan] = {}
+    for numbers in alike.values():
+        run, name = runs[numbers[0]]
+        made = [one for number in numbers if isinstance(one := runs[number][0].timer.planned, GemmPlan)]
+        chosen = [(one.operator, one.kernel, one.split_k, one.mode) for one in made]
+        gpu = _improved(CacheKey(run.system.gpu), name)
+        found |= dict(zip(numbers, plans(gpu, chosen, warm=run.options.l2 == "warm"), strict=True))
+    return found
+
+
+def _convolutions_again(runs: Mapping[int, tuple[Run, str]]) -> dict[int, Plan]:
+    """The plans of those runs that are convolutions, ranked at once."""
+    requests: dict[int, ConvolutionRequest] = {}
+    for number, (run, name) in runs.items():
+        if isinstance(run.operator, Convolution):
+            system, options = _improved_system(CacheKey(run.system), name), _pinned(run)
+            warm = options.l2 == "warm"
+            requests[number] = (system, run.operator, options.kernel, options.unit, options.torch, warm)
+    ranked = convolutions_ranked_together(list(requests.values()))
+    return {number: one[0].plan for number, one in zip(requests, ranked, strict=True) if one}

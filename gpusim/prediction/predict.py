@@ -14,7 +14,7 @@ from gpusim.lowering.totals import Totals
 from gpusim.prediction.assembly import result_of
 from gpusim.prediction.attention_selection import stand_in_note
 from gpusim.prediction.breakdown import Breakdown, breakdown
-from gpusim.prediction.limits import Limits, Run, clock_limit, limits_of
+from gpusim.prediction.limits import Limits, LimitsQuestion, Run, clock_limit, limits_of
 from gpusim.prediction.options import Options
 from gpusim.prediction.plans import Plan
 from gpusim.prediction.power import Sustained
@@ -87,6 +87,18 @@ class Prepared:
         Args:
             limits: whether to find what would help, where the options ask for it.
         """
+        simulated = self.simulated(at, recorder, progress, limits=limits)
+        return simulated.result(*limits_of(simulated.questions))
+
+    def simulated(
+        self,
+        at: Sustained | None,
+        recorder: Recorder | None = None,
+        progress: Progress | None = None,
+        *,
+        limits: bool,
+    ) -> Simulated:
+        """As :meth:`result`, before it is found what would help."""
         system, options = self.system, self.options
         chosen = self.timer.planned
         timed = self.timer.timed(at or self.timer.sustained())
@@ -102,18 +114,57 @@ class Prepared:
         notes = (*_other_choice(system, self.ranked), *_stand_in(system, self.operator), *of_limit, *wrong)
         divided = breakdown(system.gpu, timed)
         wanted = limits and options.finds_limits
-        helping = self._limits(timed, divided, clock_is_given=at is not None) if wanted else None
-        candidates = self.ranked.candidates
-        return result_of(system, options, candidates, chosen, timed, notes, divided, helping, consistent=not wrong)
+        question = self._question(timed, divided, clock_is_given=at is not None) if wanted else None
+        return Simulated(self, timed, divided, notes, not wrong, question)
 
-    def _limits(self, timed: Timed, divided: Breakdown, *, clock_is_given: bool) -> Limits:
+    def _question(self, timed: Timed, divided: Breakdown, *, clock_is_given: bool) -> LimitsQuestion:
         """What would help the run, by ``sampled`` simulations, or by the estimates of ``estimate``."""
         system, timer = self.system, self.timer
         if self.options.detail == "full":
             sampled = replace(self.options, detail="sampled")
             timer = PlanTimer(system, timer.planned, sampled, timer.simulate)
         run = Run(system, self.operator, self.options, timed, timer, system.host.graph_gap_us, clock_is_given)
-        return limits_of(run, divided.busy_fractions, divided.time_shares["idle_sms"])
+        return LimitsQuestion(run, divided.busy_fractions, divided.time_shares["idle_sms"])
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """A run, before it is found what would help."""
+
+    prepared: Prepared
+    timed: Timed
+    divided: Breakdown
+    notes: tuple[str, ...]
+    consistent: bool
+    question: LimitsQuestion | None
+    """None where it is not wanted."""
+
+    @property
+    def questions(self) -> list[LimitsQuestion]:
+        return [self.question] if self.question else []
+
+    def result(self, helping: Limits | None = None) -> Result:
+        """The prediction, with what would help."""
+        of = self.prepared
+        chosen, candidates = of.timer.planned, of.ranked.candidates
+        return result_of(
+            of.system,
+            of.options,
+            candidates,
+            chosen,
+            self.timed,
+            self.notes,
+            self.divided,
+            helping,
+            consistent=self.consistent,
+        )
+
+
+def results_together(asked: Sequence[tuple[Prepared, bool]], at: Sustained) -> list[Result]:
+    """:meth:`Prepared.result` of many at a clock and a power, each with whether to find what would help."""
+    simulated = [prepared.simulated(at, limits=limits) for prepared, limits in asked]
+    helping = iter(limits_of([question for one in simulated for question in one.questions]))
+    return [one.result(next(helping) if one.question else None) for one in simulated]
 
 
 def prepare(

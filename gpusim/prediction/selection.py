@@ -124,9 +124,15 @@ def _pinned(name: str, gpu: Gpu, gemm: Gemm, multiplying: Sequence[Kernel], acce
         raise UnsupportedError(_all_refuse(gpu, gemm, multiplying))
     printed = {kernel.printed_name(layout, gemm.dtype): kernel for kernel in accepting}
     if name not in printed:
-        near = ", ".join(difflib.get_close_matches(name, printed, n=3, cutoff=0.0))
+        near = _nearest(name, tuple(printed))
         raise UnsupportedError(f"no kernel '{name}' for {gemm.dtype.value} on {gpu.name}; nearest: {near}")
     return printed[name]
+
+
+@lru_cache(maxsize=256)
+def _nearest(name: str, printed: tuple[str, ...]) -> str:
+    """Names near one that is none of them: forms of convolutions ask for the kernels of others again and again."""
+    return ", ".join(difflib.get_close_matches(name, printed, n=3, cutoff=0.0))
 
 
 def _all_refuse(gpu: Gpu, gemm: Gemm, multiplying: Sequence[Kernel]) -> str:

@@ -34,14 +34,11 @@ def outcome_key(machine: Machine, launch: Launch, detail: str = "sampled") -> st
     Raises:
         ValueError: a program names an instruction or a pipe that the machine does not have.
     """
-    written = _written(CacheKey(machine))
-    instructions = {
-        op.instruction for role in launch.roles for op in operations(role.program) if isinstance(op, Mma | WarpgroupMma)
-    }
+    written, of_launch = _written(CacheKey(machine)), _written_launch(CacheKey(launch))
     used = [written.pipes[name] for name in used_pipes(machine, launch)]
-    used += [written.mmas[name] for name in sorted(instructions)]
+    used += [written.mmas[name] for name in of_launch.instructions]
     used += [repr(getattr(machine, name)) for name in _of_dram(launch, detail)]
-    text = "\n".join((str(MODEL_VERSION), _LAYOUT, detail, written.rest, *used, canonical(_simulated(launch))))
+    text = "\n".join((str(MODEL_VERSION), _LAYOUT, detail, written.rest, *used, of_launch.text))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -60,6 +57,24 @@ class _Written:
     pipes: dict[str, str]
     mmas: dict[str, str]
     rest: str
+
+
+@dataclass(frozen=True, slots=True)
+class _WrittenLaunch:
+    """A launch's content, and the instructions that multiply in it."""
+
+    text: str
+    instructions: tuple[str, ...]
+
+
+@lru_cache(maxsize=512)
+def _written_launch(this: CacheKey[Launch]) -> _WrittenLaunch:
+    """Content of this very launch, which is simulated on several machines."""
+    launch = this.record
+    instructions = {
+        op.instruction for role in launch.roles for op in operations(role.program) if isinstance(op, Mma | WarpgroupMma)
+    }
+    return _WrittenLaunch(canonical(_simulated(launch)), tuple(sorted(instructions)))
 
 
 @lru_cache(maxsize=512)

@@ -18,6 +18,7 @@ from gpusim.confidence import Confidence
 from gpusim.cuda_version import CudaVersion
 from gpusim.errors import did_you_mean, excerpt
 from gpusim.files.inputs import read_bytes
+from gpusim.files.kept import kept_or
 from gpusim.files.yamlfile import SpecError, error_at, read_yaml
 from gpusim.gc_pause import gc_paused
 from gpusim.hardware.gpu import Gpu
@@ -95,8 +96,22 @@ def load_spec(
         SpecError: there is no such board, or its files are wrong; each problem is one line.
     """
     folders = search_folders(arch_path)
-    gpu = stated(Gpu, spec_path(name_or_path, folders), folders, without=without, check=_contradictions)
+    path = spec_path(name_or_path, folders)
     version = None if cuda is None else CudaVersion.of(cuda)
+    if len(folders) == 1 and path.parent == folders[0] and without is None:  # no other folder has a say
+        asked = f"{path.resolve()} {version}"
+        kept = kept_or(asked, lambda: _picklable(_load(path, folders, version, without)), lambda spec: spec.decided_by)
+        return replace(kept, provenance=types.MappingProxyType(kept.provenance))
+    return _load(path, folders, version, without)
+
+
+def _picklable(spec: Spec) -> Spec:
+    return replace(spec, provenance=dict(spec.provenance))
+
+
+def _load(path: Path, folders: Sequence[Path], version: CudaVersion | None, without: Path | None) -> Spec:
+    """The board of a file."""
+    gpu = stated(Gpu, path, folders, without=without, check=_contradictions)
     library = _library_of(gpu, folders, version)
     host = stated(Host, _file_of(gpu, "host", HOSTS, folders), _below(folders, HOSTS))
     catalogues = _catalogues_of(library, folders)

@@ -10,10 +10,10 @@ import difflib
 import logging
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from gpusim.errors import MOST_REPEATED, excerpt, shown
@@ -70,18 +70,20 @@ def spec_file(name: str, arch_path: Iterable[str | os.PathLike[str]] = ()) -> Pa
     return base or _resolve(name, folders)
 
 
-def _folder_entries(folder: Path, wanted: str | None = None, *, naming_it: bool = False) -> list[ArchEntry]:
+def _folder_entries(
+    folder: Path, wanted: str | None = None, may_be: Callable[[Path], bool] | None = None
+) -> list[ArchEntry]:
     """Boards of a folder: its YAML files that have a name.
 
     A file that cannot be read is reported once and passed over, unless it is the one that is wanted.
 
     Args:
-        naming_it: Only those in whose files the name that is wanted stands: it takes long to parse them all.
+        may_be: Tells the files to look into: it takes long to parse them all.
     """
     entries = []
     for path in sorted(folder.glob("*.yaml")):
         try:
-            entry = None if naming_it and wanted and not _may_name(path, wanted) else _entry(path)
+            entry = _entry(path) if may_be is None or may_be(path) else None
         except SpecError as error:
             if wanted in _claims(path):
                 raise
@@ -107,6 +109,15 @@ def _may_name(path: Path, wanted: str) -> bool:
         return True
     text, spelt = read_text(path), "[^a-z0-9]*".join(wanted)
     return "\\" in text or re.search(rf"(?<![a-z0-9]){spelt}(?![a-z0-9])", text.lower()) is not None
+
+
+def _head_holds(path: Path, words: set[str]) -> bool:
+    """Whether some words may all stand in the name and the aliases of a board, without reading it as YAML."""
+    text = read_text(path)
+    if any(unusual in text for unusual in ("\\", "<<", '"aliases"', "'aliases'", '"name"', "'name'")):
+        return True
+    heads = re.findall(r"^(?:name|aliases)\s*:.*?(?=^[A-Za-z_]|\Z)", text, re.MULTILINE | re.DOTALL)
+    return words <= _words(" ".join(heads))
 
 
 def _entry(path: Path) -> ArchEntry | None:
@@ -138,7 +149,7 @@ def _resolve(name: str, folders: Sequence[Path]) -> Path:
     names: list[str] = []
     for folder in folders:
         shipped = folder is folders[-1]
-        entries = _folder_entries(folder, wanted, naming_it=shipped)
+        entries = _folder_entries(folder, wanted, partial(_may_name, wanted=wanted) if shipped else None)
         found = _answering(name, entries, folders)
         if found:
             return found.path
@@ -175,11 +186,12 @@ def _answering(name: str, entries: Sequence[ArchEntry], folders: Sequence[Path])
 def _log_choice(name: str, selected: ArchEntry, folders: Iterable[Path]) -> None:
     """Log which board a short name selects, and the boards with all of its words that it could stand for."""
     short = next(one for one in selected.short_names if normalised(one) == normalised(name))
-    entries = (entry for folder in folders for entry in _folder_entries(folder))
+    words = _words(short)
     others = {
         entry.name
-        for entry in entries
-        if entry.name != selected.name and any(_words(short) <= _words(one) for one in (entry.name, *entry.aliases))
+        for folder in folders
+        for entry in _folder_entries(folder, may_be=partial(_head_holds, words=words))
+        if entry.name != selected.name and any(words <= _words(one) for one in (entry.name, *entry.aliases))
     }
     if others:
         _LOG.warning("'%s' is taken as %s; others: %s", name, selected.name, ", ".join(sorted(others)))

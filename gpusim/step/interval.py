@@ -53,9 +53,14 @@ def step_interval(system: System, step: Step, framework: str) -> tuple[float, fl
 def _operators(system: System, step: Step) -> Iterator[tuple[Family, float, float]]:
     """Each operator of a step: its family, its share of the step, the standard deviation of its error."""
     found: dict[Operator, list[TimedTask]] = {}
+    by_identity: dict[int, list[TimedTask]] = {}  # to hash the operator of each task takes long
     for one in step.computed:
-        if not isinstance(one.task.operator, Collective):
-            found.setdefault(one.task.operator, []).append(one)
+        operator = one.task.operator
+        if not isinstance(operator, Collective):
+            members = by_identity.get(id(operator))
+            if members is None:
+                members = by_identity[id(operator)] = found.setdefault(operator, [])
+            members.append(one)
     confidence = system.confidence
     for operator, members in found.items():
         time_us = max(one.time_us for one in members)

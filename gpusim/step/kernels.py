@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
 
 from gpusim.cache_key import CacheKey
 from gpusim.collectives.timing import CollectiveTime
@@ -16,8 +18,9 @@ from gpusim.lowering.pages import effective_l2_bytes
 from gpusim.models.task import Task
 from gpusim.prediction.options import Options
 from gpusim.prediction.power import Energy, Sustained
-from gpusim.prediction.predict import Prepared, prepare
+from gpusim.prediction.predict import Prepared, prepare, results_together
 from gpusim.prediction.ranked import rank_together
+from gpusim.prediction.results import Result
 from gpusim.prediction.selection import UnsupportedError
 from gpusim.prediction.timing import Simulate
 from gpusim.step.residency import resident_fractions
@@ -34,6 +37,7 @@ LOST = 0.01
 """Chance that L2 keeps what a run used for the next one, below which an operator is taken as cold."""
 LEAST_LEFT = 0.1
 """Share of DRAM's bandwidth that kernels keep beside any exchange [assumed]."""
+T = TypeVar("T")
 Weights = tuple[tuple[int, float], ...]
 """Places of prepared operators, and the weight of each in the mean that a task takes."""
 
@@ -77,14 +81,17 @@ class Kernels:
         self._gpu = system.gpu
         slowest, fullest = (peers.slowest, peers.fullest) if peers else (1.0, 1.0)
         self._longer = [slowest if task.phase == "update" else slowest * fullest for task in tasks]
-        variants = _Variants(effective_l2_bytes(system.gpu))
-        fractions = resident_fractions(tasks, system.gpu.l2.capacity_bytes)
+        l2_bytes = system.gpu.l2.capacity_bytes, effective_l2_bytes(system.gpu)
+        weights, variants = _variants(CacheKey(tuple(tasks)), *l2_bytes)
         self._all: list[Weights | CollectiveTime] = [
-            _exchanged(task.operator, peers)
-            if isinstance(task.operator, Collective)
-            else variants.of(task.operator, share, task.name)
-            for task, share in zip(tasks, fractions, strict=True)
+            _exchanged(task.operator, peers) if isinstance(task.operator, Collective) else one
+            for task, one in zip(tasks, weights, strict=True)
         ]
+        kinds: dict[tuple[int, float], int] = {}
+        self._kinds = [
+            kinds.setdefault((id(one), longer), len(kinds)) for one, longer in zip(self._all, self._longer, strict=True)
+        ]
+        """Number of each task's kind: what layers repeat takes the same time."""
         self._prepared = variants.prepared(system, simulate, torch, limits=limits)
 
     def durations_us(self, clock_mhz: float) -> list[float]:
@@ -102,12 +109,21 @@ class Kernels:
 
     def _of_tasks(self, times: Sequence[float]) -> list[float]:
         """Time of each task, from the times of prepared operators."""
-        return [
-            one.time_us
-            if isinstance(one, CollectiveTime)
-            else longer * sum(weight * times[place] for place, weight in one)
-            for one, longer in zip(self._all, self._longer, strict=True)
-        ]
+        return self._of_kinds(
+            lambda one, longer: (
+                one.time_us
+                if isinstance(one, CollectiveTime)
+                else longer * sum(weight * times[place] for place, weight in one)
+            )
+        )
+
+    def _of_kinds(self, value_of: Callable[[Weights | CollectiveTime, float], T]) -> list[T]:
+        """A value of each task, from its kernels and how much longer they take; found once for each kind."""
+        known: dict[int, T] = {}
+        for kind, one, longer in zip(self._kinds, self._all, self._longer, strict=True):
+            if kind not in known:
+                known[kind] = value_of(one, longer)
+        return [known[kind] for kind in self._kinds]
 
     def overlapped_us(self, clock_mhz: float) -> list[float] | None:
         """Duration of each task's kernels while GPUs exchange data [us]; None where none do.
@@ -131,15 +147,16 @@ class Kernels:
     def energies(self) -> list[Energy]:
         """Energy of one run of each task, on the GPU for which all wait [J]; exchanges of data count nothing."""
         used = [prepared.timer.energy for prepared in self._prepared]
-        return [
-            Energy(0.0, 0.0)
-            if isinstance(one, CollectiveTime)
-            else Energy(
-                longer * sum(weight * used[place].core_j for place, weight in one),
-                longer * sum(weight * used[place].dram_j for place, weight in one),
+        return self._of_kinds(
+            lambda one, longer: (
+                Energy(0.0, 0.0)
+                if isinstance(one, CollectiveTime)
+                else Energy(
+                    longer * sum(weight * used[place].core_j for place, weight in one),
+                    longer * sum(weight * used[place].dram_j for place, weight in one),
+                )
             )
-            for one, longer in zip(self._all, self._longer, strict=True)
-        ]
+        )
 
     def energy(self, counts: Sequence[int]) -> Energy:
         """Energy of all tasks [J].
@@ -166,9 +183,9 @@ class Kernels:
             if place is not None:
                 times_us[place] = times_us.get(place, 0.0) + count * time_us
         least_us = LIMITED_SHARE * sum(times_us.values())
-        results = {
-            place: self._prepared[place].result(at, limits=time_us >= least_us) for place, time_us in times_us.items()
-        }
+        limits = {place: time_us >= least_us for place, time_us in times_us.items()}
+        found = _results([(self._prepared[place], one) for place, one in limits.items()], at)
+        results = dict(zip(limits, found, strict=True))
         timed: list[TimedTask | TimedCollective] = []
         for one, place, task, count, time_us in zip(self._all, nearer, tasks, counts, durations_us, strict=True):
             if isinstance(one, CollectiveTime):
@@ -187,6 +204,8 @@ class _Variants:
         self._numbers: dict[Operator, int] = {}
         self._places: dict[tuple[int, L2State], int] = {}
         self._questions: list[tuple[Operator, L2State, str]] = []
+        self._weights: dict[tuple[int, float], Weights] = {}
+        """By the identity of an operator, which its tasks keep alive, and what L2 holds of what it reads."""
 
     def of(self, operator: Operator, resident_fraction: float, layer: str) -> Weights:
         """The variants of a layer's operator that count, by the share of what it reads that L2 holds.
@@ -195,6 +214,8 @@ class _Variants:
         """
         if survival_fraction(operator.size_bytes, self._l2_bytes) < LOST:
             resident_fraction = 0.0
+        if (found_before := self._weights.get((id(operator), resident_fraction))) is not None:
+            return found_before
         number = self._numbers.setdefault(operator, len(self._numbers))
         found: list[tuple[int, float]] = []
         states: tuple[tuple[L2State, float], ...] = (("cold", 1 - resident_fraction), ("warm", resident_fraction))
@@ -204,7 +225,7 @@ class _Variants:
                 found.append((place, weight))
                 if place == len(self._questions):
                     self._questions.append((operator, state, layer))
-        return tuple(found)
+        return self._weights.setdefault((id(operator), resident_fraction), tuple(found))
 
     def prepared(self, system: System, simulate: Simulate, torch: str, *, limits: bool) -> list[Prepared]:
         """Each variant, prepared; matrix multiplications are ranked together."""
@@ -224,8 +245,25 @@ class _Variants:
                 *_, layer = self._questions[place]
                 raise UnsupportedError(f"{layer}: {error}") from None
         prepared = [one for one in found if one is not None]
-        _keep(zip(keys, prepared, strict=True))
+        _keep(_LATEST, zip(keys, prepared, strict=True))
         return prepared
+
+
+@lru_cache(maxsize=8)
+def _variants(
+    tasks: CacheKey[tuple[Task, ...]], capacity_bytes: float, l2_bytes: float
+) -> tuple[list[Weights], _Variants]:
+    """The variants of each task, none of an exchange, and all of them together.
+
+    A tuple of tasks is found again as that very tuple, which boards with as much L2 share.
+    """
+    variants = _Variants(l2_bytes)
+    fractions = resident_fractions(tasks.record, capacity_bytes)
+    weights = [
+        () if isinstance(task.operator, Collective) else variants.of(task.operator, share, task.name)
+        for task, share in zip(tasks.record, fractions, strict=True)
+    ]
+    return weights, variants
 
 
 _LATEST: OrderedDict[Hashable, Prepared] = OrderedDict()
@@ -233,12 +271,29 @@ _LATEST: OrderedDict[Hashable, Prepared] = OrderedDict()
 MOST_LATEST = 1024
 
 
-def _keep(prepared: Iterable[tuple[Hashable, Prepared]]) -> None:
-    for key, one in prepared:
-        _LATEST[key] = one
-        _LATEST.move_to_end(key)
-    while len(_LATEST) > MOST_LATEST:
-        _ = _LATEST.popitem(last=False)
+_RESULTS: OrderedDict[Hashable, Result] = OrderedDict()
+"""The latest results of prepared operators: a step that is predicted again has them."""
+
+
+def _results(asked: Sequence[tuple[Prepared, bool]], at: Sustained) -> list[Result]:
+    """Results at a clock, each with whether to find what would help."""
+    keys: list[Hashable] = [(CacheKey(prepared), limits, at) for prepared, limits in asked]
+    found = [_RESULTS.get(key) for key in keys]
+    unknown = [place for place, one in enumerate(found) if one is None]
+    for place, one in zip(unknown, results_together([asked[place] for place in unknown], at), strict=True):
+        found[place] = one
+    results = [one for one in found if one is not None]
+    _keep(_RESULTS, zip(keys, results, strict=True))
+    return results
+
+
+def _keep(latest: OrderedDict[Hashable, T], found: Iterable[tuple[Hashable, T]]) -> None:
+    """Keep what was found as the latest."""
+    for key, one in found:
+        latest[key] = one
+        latest.move_to_end(key)
+    while len(latest) > MOST_LATEST:
+        _ = latest.popitem(last=False)
 
 
 def _exchanged(collective: Collective, peers: Peers | None) -> CollectiveTime:

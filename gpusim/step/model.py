@@ -236,7 +236,7 @@ def predict_model(
         peak_bytes = pipeline_memory_bytes(found, _passes(policy, options, group))
     else:
         tasks = _tasks(system, graph, policy, options, group)
-        kept = [task for task in tasks if task.phase not in without]
+        kept = [task for task in tasks if task.phase not in without] if without else tasks
         step = predict_step(system, kept, options, simulate, group.peers(policy.mode, graph.uneven) if group else None)
         peak_bytes = needed_bytes(graph, policy, system.gpu, tasks)
         if step.is_host_bound and group is None and not options.graphs:

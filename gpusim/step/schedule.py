@@ -6,7 +6,7 @@ The first step starts with an idle GPU, the second one as all further ones do: i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpusim.host.host import Host
 from gpusim.host.timing_methods import LIBRARY_KINDS, dispatched_as
@@ -99,50 +99,69 @@ def _launches(
     options: StepOptions,
 ) -> list[TaskLaunch]:
     """One launch for each task: the host time of its call, its duration, and what it waits for on another stream."""
-    last_of_step = {len(order) * step // STEPS - 1 for step in range(1, STEPS + 1)}
-    calls_us = [_host_us(host, task, options) for task in tasks]
-    written: dict[str, tuple[int, str]] = {}
-    last_exchange: int | None = None
+    last_of_step = {len(order) * step // STEPS - 1 for step in range(1, STEPS + 1)} if options.synchronised else set()
+    calls_us: dict[tuple[str, bool], float] = {}
+    alone = []
+    for place, task in enumerate(tasks):
+        of_gpus = isinstance(task.operator, Collective)
+        of_library = isinstance(task.operator, Collective) or dispatched_as(task.operator) in LIBRARY_KINDS
+        call = task.call, of_library
+        if call not in calls_us:
+            calls_us[call] = _host_us(host, *call, options)
+        exchanges = task.phase == "communication"
+        stream = COMMUNICATION if exchanges else COMPUTE
+        read_back = task.call in READ_BACK and not options.graphs
+        slower_us = overlapped_us[place] if overlapped_us and not exchanges else None
+        gap_us = host.library_gap_us if of_library and not (of_gpus or options.graphs) else 0.0
+        alone.append(
+            TaskLaunch(calls_us[call], durations_us[place], stream, (), read_back, exchanges, slower_us, gap_us)
+        )
+    waits = _waits(tasks, alone, order)
     found = []
     for number, place in enumerate(order):
-        task = tasks[place]
-        stream = COMMUNICATION if task.phase == "communication" else COMPUTE
+        launch = alone[place]
+        if place == 0 or number in waits or number in last_of_step:
+            launch = replace(
+                launch,
+                call_us=launch.call_us + (options.host_us if place == 0 else 0.0),
+                after=waits.get(number, ()),
+                read_back=launch.read_back or number in last_of_step,
+            )
+        found.append(launch)
+    return found
+
+
+def _waits(tasks: Sequence[Task], launches: Sequence[TaskLaunch], order: Sequence[int]) -> dict[int, tuple[int, ...]]:
+    """Launches that wait for others on another stream, and which, all by their numbers; none where there is one."""
+    if len({launch.stream for launch in launches}) == 1:
+        return {}
+    found: dict[int, tuple[int, ...]] = {}
+    written: dict[str, tuple[int, str]] = {}
+    last_exchange: int | None = None
+    for number, place in enumerate(order):
+        task, stream = tasks[place], launches[place].stream
         writers = {written[tensor.name] for tensor in task.reads if tensor.name in written}
         waits = {other for other, elsewhere in writers if elsewhere != stream}
         if place == 0 and last_exchange is not None:  # the pass before ends with its sums
             waits.add(last_exchange)
         last_exchange = number if stream == COMMUNICATION else last_exchange
-        after = tuple(sorted(waits))
-        read_back = (task.call in READ_BACK and not options.graphs) or (options.synchronised and number in last_of_step)
-        host_us = calls_us[place] + (options.host_us if place == 0 else 0.0)
-        exchanges = stream == COMMUNICATION
-        slower_us = overlapped_us[place] if overlapped_us and not exchanges else None
-        gap_us = _further_gap_us(host, task, options)
-        found.append(TaskLaunch(host_us, durations_us[place], stream, after, read_back, exchanges, slower_us, gap_us))
+        if waits:
+            found[number] = tuple(sorted(waits))
         written |= {tensor.name: (number, stream) for tensor in task.writes}
     return found
 
 
-def _further_gap_us(host: Host, task: Task, options: StepOptions) -> float:
-    """What the stream waits before a task's kernel, beyond the gap before any kernel."""
-    if options.graphs or isinstance(task.operator, Collective) or dispatched_as(task.operator) not in LIBRARY_KINDS:
-        return 0.0
-    return host.library_gap_us
+def _host_us(host: Host, call: str, of_library: bool, options: StepOptions) -> float:
+    """Host time of a call, or of a further launch of the call before; none of what a graph holds.
 
-
-def _host_us(host: Host, task: Task, options: StepOptions) -> float:
-    """Host time of a task's call, or of a further launch of the call before; none of what a graph holds.
-
-    A compiled program launches its own kernels, and calls libraries for products, convolutions and collectives, which
-    choose a kernel, or how to exchange.
+    A compiled program launches its own kernels, and calls libraries for products, convolutions and collectives.
     """
     if options.graphs:
         return 0.0
     if options.compiled_host:
-        of_library = isinstance(task.operator, Collective) or dispatched_as(task.operator) in LIBRARY_KINDS
         return max(host.stream_interval_us, host.library_interval_us if of_library else 0.0)
-    of_a_call = bool(task.call) and not options.listed
-    return host.call_us(task.call, options.framework) if of_a_call else host.stream_interval_us
+    of_a_call = bool(call) and not options.listed
+    return host.call_us(call, options.framework) if of_a_call else host.stream_interval_us
 
 
 def _pass_us(

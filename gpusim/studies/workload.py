@@ -6,19 +6,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from gpusim.confidence import Evidence
 from gpusim.cuda_version import CudaVersion
 from gpusim.execution.cases import Case, OperatorWorkload, Predictable, case_with
-from gpusim.execution.models import ModelWorkload
+from gpusim.execution.models import ModelWorkload, SummaryWorkload
 from gpusim.hardware.gpu import NO_LIMIT
 from gpusim.prediction.own_kernel import AS_SHIPPED, KernelShape
 from gpusim.prediction.results import Result
 from gpusim.report.model_tables import step_of_each_title
 from gpusim.specs import list_archs, load_spec, with_overrides
 from gpusim.specs.load import Spec
-from gpusim.step.model import ModelResult
+from gpusim.step.model import ModelResult, StepSummary
 
 Workload = OperatorWorkload | ModelWorkload
 Predicted = Result | ModelResult
@@ -69,6 +69,14 @@ def powered_boards(arch_path: Iterable[Path] = ()) -> list[str]:
     return [name for name in names if load_spec(name, folders).gpu.power.board_limit_w < NO_LIMIT]
 
 
+def timed_case(board: GpuVariant, workload: Workload) -> Case[Predictable[Result | StepSummary]]:
+    """A case of which the time alone is wanted, and whether it fits: of a step its summary, which is quickly sent."""
+    case = board.case(without_limits(workload))
+    if isinstance(case.workload, ModelWorkload):
+        return Case(case.system, SummaryWorkload(case.workload))
+    return cast("Case[Predictable[Result | StepSummary]]", case)
+
+
 def without_limits(workload: Workload) -> Workload:
     """A workload whose time alone is asked for: what would help it is not found."""
     if isinstance(workload, ModelWorkload):
@@ -76,7 +84,7 @@ def without_limits(workload: Workload) -> Workload:
     return replace(workload, options=replace(workload.options, limits=False))
 
 
-def total_us(result: Predicted) -> float:
+def total_us(result: Predicted | StepSummary) -> float:
     """Time of an operator with its launch, or of a step [us]."""
     return result.timed.time_us
 

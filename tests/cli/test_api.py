@@ -201,7 +201,8 @@ def test_a_row_that_its_gpu_cannot_run_says_why_and_the_others_go_on() -> None:
     assert (found["kernel"][2], found["n"][2], found["detail"][2]) == ("", 512, "sampled")
 
 
-def test_workers_change_no_figure() -> None:
+def test_workers_change_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpusim.execution.sweep.START_S", 0.0)
     columns = {"m": list(range(64, 64 * 20, 64))}
     alone, shared = (gpusim.sweep(columns, arch="t4", n=64, k=64, detail="bound", jobs=jobs) for jobs in (1, 2))
     assert alone.keys() == shared.keys()

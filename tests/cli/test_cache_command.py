@@ -152,7 +152,8 @@ def test_clear_removes_all_that_commands_leave_outside_of_their_folder(tmp_path:
     if compiles:
         run("cache", "compile")
     assert left() == {"gpusim"}
-    assert run("cache", "clear")[1:] == (["gpusim: machine code removed"] if compiles else [])
+    machine_code = ["gpusim: machine code removed"] if compiles else []
+    assert run("cache", "clear")[1:] == [*machine_code, "gpusim: loaded boards removed"]
     assert left() == set()
     assert not (home / "cache" / "gpusim").exists()
     assert run("cache", "clear") == ["gpusim: 0 outcomes removed"]

@@ -35,7 +35,10 @@ def products(count: int, options: Options = BOUND, dtype: str = "fp16") -> list[
 
 
 @pytest.mark.parametrize(("count", "jobs"), [(3, 1), (40, 1), (40, 2)])
-def test_a_sweep_gives_every_case_the_result_that_it_has_alone(count: int, jobs: int) -> None:
+def test_a_sweep_gives_every_case_the_result_that_it_has_alone(
+    monkeypatch: pytest.MonkeyPatch, count: int, jobs: int
+) -> None:
+    monkeypatch.setattr("gpusim.execution.sweep.START_S", 0.0)
     cases = products(count)
     found = list(sweep(cases, Service(jobs)))
     assert sorted(index for index, _ in found) == list(range(count))

@@ -21,7 +21,7 @@ from gpusim.models.layers.registry import LAYERS
 from gpusim.models.loading import load_model, shipped_models
 from gpusim.models.passes.footprint import memory_bytes
 from gpusim.models.passes.step import tasks_of
-from gpusim.models.policy import Policy, PolicyError, Precision
+from gpusim.models.policy import Mode, Policy, PolicyError, Precision
 from gpusim.models.task import Task
 from gpusim.numbers.formats import Dtype
 from gpusim.specs import load_spec
@@ -515,3 +515,20 @@ def test_an_older_engine_convolves_one_group_after_the_other() -> None:
     assert all(task.operator.shape.groups == 1 for task in convolutions[1])  # type: ignore[union-attr]
     assert flops(apart, "forward") == flops(whole, "forward")
     assert size_bytes(apart) == pytest.approx(size_bytes(whole))
+
+
+def test_tasks_depend_on_nothing_of_a_gpu_but_its_arithmetic() -> None:
+    whole = gpu(A100)
+    named = {name: getattr(whole, name) for name in ("name", "compute_capability", "instructions")}
+    bare = Gpu.model_construct(**named)  # all else is missing
+    assert bare.arithmetic == whole.arithmetic
+    steps: tuple[tuple[str, Mode, Precision], ...] = (
+        ("bert_large", "train", "amp-fp16"),
+        ("resnet50", "train", "tf32"),
+        ("llama3_8b", "inference", "fp16"),
+        ("switch_xl4", "inference", "bf16"),
+    )
+    for model, mode, precision in steps:
+        policy = Policy(mode=mode, precision=precision)
+        alone, of_board = (tasks_of(load_model(model).graph({"batch": 3}), policy, one) for one in (bare, whole))
+        assert alone is of_board

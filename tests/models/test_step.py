@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpusim.api import predict
 from gpusim.execution.models import model_step
@@ -92,6 +94,22 @@ def test_a_graph_is_not_launched_by_a_compiled_host() -> None:
 def test_the_host_waits_where_a_value_is_read_back() -> None:
     spans = simulate_streams([TaskLaunch(1, 50, read_back=True), TaskLaunch(1, 5)], gap_us=0)
     assert [span.launched_us for span in spans] == [1, 52]
+
+
+TIMES = st.sampled_from((0.0, 0.1, 1.0, 3.3, 17.0))
+
+
+@given(
+    calls=st.lists(st.tuples(TIMES, TIMES, st.booleans(), TIMES), min_size=1, max_size=40),
+    gap_us=TIMES,
+)
+def test_a_stream_alone_runs_as_it_does_beside_another(
+    calls: list[tuple[float, float, bool, float]], gap_us: float
+) -> None:
+    launches = [TaskLaunch(call, us, read_back=read, further_gap_us=gap) for call, us, read, gap in calls]
+    beside = [*launches, TaskLaunch(1.0, 1.0, "communication")]  # two streams are simulated event by event
+    spans = simulate_streams(beside, gap_us)
+    assert simulate_streams(launches, gap_us) == [span for span in spans if span.stream == "compute"]
 
 
 def test_a_step_is_bound_by_the_host_where_its_calls_take_longer_than_its_kernels(t4: System) -> None:

@@ -13,12 +13,13 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from gpusim.cache_key import CacheKey
 from gpusim.errors import excerpt
 from gpusim.expression import evaluate
 from gpusim.files.yamlfile import SpecError
@@ -29,6 +30,8 @@ from gpusim.models.shape import Shape
 from gpusim.units import LARGEST_SIZE
 
 FORMAT = "gpusim captured model 1"
+MOST_KNOWN = 4
+"""Captured models, and programs of them, that are remembered."""
 Size = int | str
 """A number, or an expression of sizes."""
 TensorEntry = tuple[int, str, list[Size], list[Size]]
@@ -172,7 +175,13 @@ class CapturedModel:
             SpecError: a size that the model does not have, or that it does not hold for; one line.
         """
         self.check_sizes(sizes or {})
-        return _AtSizes(self, {**self.content.sizes, **(sizes or {})}).program()
+        return _program(CacheKey(self), tuple({**self.content.sizes, **(sizes or {})}.items()))
+
+
+@lru_cache(maxsize=MOST_KNOWN)
+def _program(model: CacheKey[CapturedModel], sizes: tuple[tuple[str, int], ...]) -> Program:
+    """The model at these sizes, of which many boards are predicted."""
+    return _AtSizes(model.record, dict(sizes)).program()
 
 
 def token_program(model: CapturedModel, sizes: Mapping[str, int], kept: int) -> Program:
@@ -211,12 +220,20 @@ def load_captured(path: Path) -> CapturedModel:
     """
     try:
         raw = path.read_bytes()
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    return _captured(path, CacheKey(raw, hashlib.sha256(raw).hexdigest()))
+
+
+@lru_cache(maxsize=MOST_KNOWN)
+def _captured(path: Path, content_of_file: CacheKey[bytes]) -> CapturedModel:
+    """The model of a file that holds this."""
+    raw, sha256 = content_of_file.record, str(content_of_file.key)
+    try:
         text = gzip.decompress(raw) if path.suffix == ".gz" else raw
         content = ProgramFile.model_validate_json(text)
     except (OSError, EOFError, gzip.BadGzipFile) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        remedy = "check the path" if isinstance(error, FileNotFoundError) else "write it again with gpusim capture"
-        raise SpecError(f"{path}: {reason}; {remedy}") from None
+        raise _unreadable(path, error) from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
@@ -225,7 +242,13 @@ def load_captured(path: Path) -> CapturedModel:
             f"{path}: no captured model: {where}{excerpt(first['msg'])}; write it with gpusim capture"
         ) from None
     _check_places(path, content)
-    return CapturedModel(path.name.partition(".")[0], CapturedFile(path, hashlib.sha256(raw).hexdigest()), content)
+    return CapturedModel(path.name.partition(".")[0], CapturedFile(path, sha256), content)
+
+
+def _unreadable(path: Path, error: Exception) -> SpecError:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    remedy = "check the path" if isinstance(error, FileNotFoundError) else "write it again with gpusim capture"
+    return SpecError(f"{path}: {reason}; {remedy}")
 
 
 def _check_places(path: Path, content: ProgramFile) -> None:

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate
 
+from gpusim.cache_key import CacheKey
 from gpusim.models.task import Task
 
 
 def memory_bytes(tasks: Sequence[Task]) -> float:
     """Largest sum of the tensors that are live at once [B]."""
-    return max(live_bytes(tasks), default=0.0)
+    return _memory_bytes(CacheKey(tasks)) if isinstance(tasks, tuple) else max(live_bytes(tasks), default=0.0)
+
+
+@lru_cache(maxsize=8)
+def _memory_bytes(tasks: CacheKey[tuple[Task, ...]]) -> float:
+    """Of these very tasks, which many boards launch."""
+    return max(live_bytes(tasks.record), default=0.0)
 
 
 def live_bytes(tasks: Sequence[Task]) -> list[float]:

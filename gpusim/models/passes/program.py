@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+from gpusim.cache_key import CacheKey
 from gpusim.hardware.gpu import Gpu
 from gpusim.models.arithmetic import Arithmetic
 from gpusim.models.aten.call import DTYPES, Trace
 from gpusim.models.aten.engine import as_engine
-from gpusim.models.aten.launches import launched
+from gpusim.models.aten.launches import Launched, launched
 from gpusim.models.aten.memory import context_bytes, used_bytes
 from gpusim.models.aten.program import Program
 from gpusim.models.passes import gradients, optimizer
@@ -26,8 +29,8 @@ def program_tasks(program: Program, policy: Policy, gpu: Gpu) -> tuple[Task, ...
         PolicyError: it was not traced in this way, or the framework refuses the precision on the GPU.
     """
     _refuse(program, policy)
-    trace, arithmetic = _trace(program, policy), Arithmetic(policy, gpu)
-    tape = Tape(arithmetic, tasks=list(launched(trace.calls, arithmetic).tasks))
+    trace, arithmetic, found = _launched(CacheKey(program), policy, CacheKey(gpu, gpu.arithmetic))
+    tape = Tape(arithmetic, tasks=list(found.tasks))
     if policy.mode == "train":
         _take_gradients(tape, program, trace)
         gradients.add_up(tape)
@@ -44,15 +47,17 @@ def unmodelled(program: Program, policy: Policy, gpu: Gpu) -> dict[str, float]:
     Raises:
         PolicyError: as :func:`program_tasks`.
     """
-    found = launched(_trace(program, policy).calls, Arithmetic(policy, gpu))
+    *_, found = _launched(CacheKey(program), policy, CacheKey(gpu, gpu.arithmetic))
     shares = {name: one.size_bytes / found.size_bytes for name, one in found.unknown.items() if found.size_bytes}
     return dict(sorted(shares.items(), key=lambda pair: -pair[1]))
 
 
-def _trace(program: Program, policy: Policy) -> Trace:
-    """The calls of a step, without those that an engine computes in the kernels of others."""
-    trace = program.trace(policy)
-    return as_engine(trace) if policy.fusion == "engine" else trace
+@lru_cache(maxsize=4)
+def _launched(captured: CacheKey[Program], policy: Policy, board: CacheKey[Gpu]) -> tuple[Trace, Arithmetic, Launched]:
+    """The calls of a step, without those that an engine computes in the kernels of others, and what they launch."""
+    trace = captured.record.trace(policy)
+    trace, arithmetic = as_engine(trace) if policy.fusion == "engine" else trace, Arithmetic(policy, board.record)
+    return trace, arithmetic, launched(trace.calls, arithmetic)
 
 
 def _refuse(program: Program, policy: Policy) -> None:

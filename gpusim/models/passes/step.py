@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import groupby
 
+from gpusim.cache_key import CacheKey
 from gpusim.hardware.gpu import Gpu
 from gpusim.models.arithmetic import Arithmetic
 from gpusim.models.aten.program import Program
@@ -13,7 +15,7 @@ from gpusim.models.graph import Graph, Node
 from gpusim.models.layers.gathers import Embedding
 from gpusim.models.passes import gradients, optimizer
 from gpusim.models.passes.folding import folded
-from gpusim.models.passes.footprint import live_bytes
+from gpusim.models.passes.footprint import live_bytes, memory_bytes
 from gpusim.models.passes.fusion import fused
 from gpusim.models.passes.grouped import group_after_group
 from gpusim.models.passes.program import program_tasks, program_used_bytes
@@ -24,6 +26,9 @@ from gpusim.models.task import Task
 from gpusim.models.value import INDEX, Value
 from gpusim.units import GIB
 
+MOST_KNOWN = 8
+"""Steps whose tasks are remembered: boards and variants of them often launch the same."""
+
 
 def tasks_of(graph: Graph | Program, policy: Policy, gpu: Gpu) -> tuple[Task, ...]:
     """What a step of a model launches on a GPU, in the order of the launches.
@@ -31,6 +36,13 @@ def tasks_of(graph: Graph | Program, policy: Policy, gpu: Gpu) -> tuple[Task, ..
     Raises:
         PolicyError: the framework refuses the precision on the GPU, or a captured model was not traced in this way.
     """
+    return _tasks_of(CacheKey(graph), policy, CacheKey(gpu, gpu.arithmetic))
+
+
+@lru_cache(maxsize=MOST_KNOWN)
+def _tasks_of(model: CacheKey[Graph | Program], policy: Policy, board: CacheKey[Gpu]) -> tuple[Task, ...]:
+    """The tasks, which are those of each GPU of equal arithmetic."""
+    graph, gpu = model.record, board.record
     if isinstance(graph, Program):
         return program_tasks(graph, policy, gpu)
     if policy.fusion == "inductor":
@@ -63,6 +75,8 @@ def needed_bytes(graph: Graph | Program, policy: Policy, gpu: Gpu, tasks: Sequen
     Args:
         tasks: of the step.
     """
+    if isinstance(graph, Graph):
+        return memory_bytes(tasks)
     return max((size for step in used_bytes(graph, policy, gpu, tasks) for size in step), default=0.0)
 
 

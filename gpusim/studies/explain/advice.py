@@ -30,7 +30,7 @@ from gpusim.execution.models import ModelWorkload
 from gpusim.models.policy import PolicyError, Precision, default_layout
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.results import Result
-from gpusim.step.model import ModelResult
+from gpusim.step.model import ModelResult, StepSummary
 from gpusim.studies.explain.parts import Part
 from gpusim.studies.workload import Predicted, Workload, total_us
 from gpusim.workloads.gemm import Gemm
@@ -93,7 +93,11 @@ def proposals(workload: Workload, result: Predicted, parts: Sequence[Part]) -> l
 
 
 def advice(
-    proposed: Sequence[Proposal], outcomes: Sequence[CaseResult[Predicted]], whole_us: float, *, fitting: bool = True
+    proposed: Sequence[Proposal],
+    outcomes: Sequence[CaseResult[Result | StepSummary]],
+    whole_us: float,
+    *,
+    fitting: bool = True,
 ) -> tuple[Advice, ...]:
     """The proposals that are faster, the greatest gain first; of kernels only the best.
 

@@ -23,8 +23,8 @@ from gpusim.studies.workload import (
     Workload,
     evidence_of,
     step_of,
+    timed_case,
     total_us,
-    without_limits,
 )
 from gpusim.workloads.operators import Operator
 
@@ -162,8 +162,8 @@ def explain_workload(
         return Explanation(first, second)
     improved = improvements(workload, board)
     proposed = proposals(workload, first.result, first.parts)
-    cases = [one.board.case(without_limits(workload)) for one in improved]
-    cases += [board.case(without_limits(one.workload)) for one in proposed]
+    cases = [timed_case(one.board, workload) for one in improved]
+    cases += [timed_case(board, one.workload) for one in proposed]
     found = predict_all(cases, service, progress)
     return Explanation(
         first,

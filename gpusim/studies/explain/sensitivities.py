@@ -19,7 +19,8 @@ from gpusim.files.yamlfile import SpecError
 from gpusim.prediction.results import Result
 from gpusim.specs.load import Spec
 from gpusim.specs.overrides import is_number, number_like, values_of
-from gpusim.studies.workload import GpuVariant, Predicted, Workload, total_us
+from gpusim.step.model import StepSummary
+from gpusim.studies.workload import GpuVariant, Workload, total_us
 
 FACTORS = (1.1, 2.0)
 """How much better."""
@@ -122,7 +123,10 @@ def improvements(workload: Workload, board: GpuVariant) -> list[Improvement]:
 
 
 def sensitivities(
-    improved: Sequence[Improvement], outcomes: Sequence[CaseResult[Predicted]], board: GpuVariant, whole_us: float
+    improved: Sequence[Improvement],
+    outcomes: Sequence[CaseResult[Result | StepSummary]],
+    board: GpuVariant,
+    whole_us: float,
 ) -> tuple[Sensitivity, ...]:
     """What each improvement does, the resource with the greatest effect when doubled first."""
     found: dict[str, list[Sensitivity]] = {}
