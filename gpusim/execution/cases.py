@@ -16,7 +16,7 @@ from gpusim.errors import DefectError, InputError
 from gpusim.prediction.assembly import operator_columns
 from gpusim.prediction.options import Options
 from gpusim.prediction.own_kernel import KernelShape, with_own_kernel
-from gpusim.prediction.predict import predict
+from gpusim.prediction.predict import Prepared, predict, prepare
 from gpusim.prediction.ranked import Ranked
 from gpusim.prediction.results import Result
 from gpusim.prediction.timing import Simulate
@@ -106,6 +106,10 @@ class OperatorWorkload:
         self, system: System, simulate: Simulate, ranked: Ranked | None = None, progress: Progress | None = None, /
     ) -> Result:
         return predict(system, self.operator, self.options, progress=progress, simulate=simulate, ranked=ranked)
+
+    def prepared(self, system: System, simulate: Simulate, ranked: Ranked) -> Prepared:
+        """The operator with its plans on a system, before it is simulated."""
+        return prepare(system, self.operator, self.options, simulate, ranked)
 
     def identity(self, system: System) -> dict[str, Any]:
         """What a result on a system repeats of the case."""

@@ -22,6 +22,7 @@ from gpusim.execution.store import remembering, shared_store
 from gpusim.files.interrupts import stop_received
 from gpusim.gc_pause import gc_paused
 from gpusim.hardware.machine import Machine
+from gpusim.prediction.predict import Prepared, results_together
 from gpusim.prediction.ranked import Ranked, rank_together
 from gpusim.prediction.timing import Simulate
 from gpusim.progress import Progress, no_progress
@@ -245,13 +246,14 @@ def _predict_cases(
 ) -> list[tuple[int, CaseResult[Kept]]]:
     start = time.perf_counter()
     ranked = _ranked(cases)
-    ranking_s = (time.perf_counter() - start) / len(cases)
     repeated = context.cache or any(case.workload.repeats_launches for case in cases)
     store = shared_store(disk=context.cache) if repeated else None
     simulate_launch = store.simulate if store else simulate
+    known = _results_together(cases, simulate_launch, ranked)
+    shared_s = (time.perf_counter() - start) / len(cases)
     results = [
-        (index, _predicted(context, case, simulate_launch, one, ranking_s))
-        for (index, *_), case, one in zip(chunk, cases, ranked, strict=True)
+        (index, _predicted(context, case, simulate_launch, one, result, shared_s))
+        for (index, *_), case, one, result in zip(chunk, cases, ranked, known, strict=True)
     ]
     if store:
         store.flush()
@@ -273,18 +275,42 @@ def _ranked(cases: Sequence[Case[Predictable[Any]]]) -> Sequence[Ranked | None]:
         return [None] * len(cases)  # the case that it is due to says so itself
 
 
+def _results_together(
+    cases: Sequence[Case[Predictable[Any]]], simulate: Simulate, ranked: Sequence[Ranked | None]
+) -> Sequence[Any]:
+    """Results of operators for which what would help is searched for side by side; None for others."""
+    prepared: list[Prepared | None] = []
+    for case, one in zip(cases, ranked, strict=True):
+        workload = case.workload
+        if one and isinstance(workload, OperatorWorkload) and workload.options.finds_limits:
+            prepared.append(workload.prepared(case.system, simulate, one))
+        else:
+            prepared.append(None)
+    asked = [one for one in prepared if one]
+    try:
+        results = iter(results_together([(one, True) for one in asked]) if len(asked) > 1 else [])
+    except Exception:
+        if stop_received():
+            raise
+        return [None] * len(cases)  # the case that it is due to says so itself
+    return [next(results, None) if one else None for one in prepared]
+
+
 def _predicted(
     context: _Context[Predicted, Kept],
     case: Case[Predictable[Predicted]],
     simulate: Simulate,
     ranked: Ranked | None,
-    ranking_s: float,
+    known: Predicted | None,
+    shared_s: float,
 ) -> CaseResult[Kept]:
-    """The result of a case, whose ranking took some time already."""
-    start = time.perf_counter() - ranking_s
+    """The result of a case, where it is not known yet; its part of what was done for several cases took some time."""
+    start = time.perf_counter() - shared_s
     try:
         with naming(case):
-            kept = context.keep(case.workload.predict(case.system, simulate, ranked, context.progress))
+            if known is None:
+                known = case.workload.predict(case.system, simulate, ranked, context.progress)
+            kept = context.keep(known)
     except InputError as error:
         return CaseResult(None, one_line(str(error)), time.perf_counter() - start)
     except Exception as error:

@@ -160,8 +160,8 @@ class Simulated:
         )
 
 
-def results_together(asked: Sequence[tuple[Prepared, bool]], at: Sustained) -> list[Result]:
-    """:meth:`Prepared.result` of many at a clock and a power, each with whether to find what would help."""
+def results_together(asked: Sequence[tuple[Prepared, bool]], at: Sustained | None = None) -> list[Result]:
+    """:meth:`Prepared.result` of many, each with whether to find what would help."""
     simulated = [prepared.simulated(at, limits=limits) for prepared, limits in asked]
     helping = iter(limits_of([question for one in simulated for question in one.questions]))
     return [one.result(next(helping) if one.question else None) for one in simulated]
