@@ -9,6 +9,7 @@ times, and no shape is predicted twice.
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
@@ -37,10 +38,14 @@ TOKENS = (1, 8, 32, 128, 512, 2048, 8192)
 LAYERS = ((4096, 4096), (11008, 4096), (4096, 11008), (12288, 4096), (32000, 4096))
 """(n, k) of the layers of a language model with 7 billion parameters."""
 SMALL, MIDDLE, HUGE = 512, 4096, 65536
-FULL = {1024: 5, 4096: 3}
+FULL = {1024: 5, 4096: 3, 8192: 1}
+COMPILED_FULL = 8192
+"""Size that is left to compiled code."""
 """Size -> repeats."""
 GEMMS_BETWEEN_LOOPS = 20
 WARM_REPEATS = 5
+BERT = ModelWorkload("bert_large", Policy(precision="amp-fp16"), sizes={"batch": 8, "seq_len": 512})
+RESNET = ModelWorkload("resnet50", Policy(precision="amp-fp16", layout="nhwc"), sizes={"batch": 64})
 
 
 def main() -> None:
@@ -58,8 +63,9 @@ def main() -> None:
         *one_gemm(system, layers, "language-model shapes"),
         *(one_gemm(system, shapes_of(path), path.stem) if path else ()),
         *flatness(system),
-        *(full(system, size) for size in FULL),
-        *whole_model(system),
+        *(full(system, size) for size in FULL if size < COMPILED_FULL or os.environ.get("GPUSIM_COMPILED") == "1"),
+        *whole_model(system, "BERT large", BERT),
+        *whole_model(system, "ResNet-50", RESNET),
     )
     print(Measured(metrics).json())
 
@@ -110,16 +116,15 @@ def full(system: System, size: int) -> Metric:
     return Metric(f"full, {size} cubed", steps / timing.seconds, "k-steps/s", timing.loops / steps)
 
 
-def whole_model(system: System) -> list[Metric]:
-    """A training step of BERT large, with no launch known and with all of them known."""
-    step = ModelWorkload("bert_large", Policy(precision="amp-fp16"), sizes={"batch": 8, "seq_len": 512})
+def whole_model(system: System, name: str, step: ModelWorkload) -> list[Metric]:
+    """A training step, with no launch known and with all of them known."""
     case = Case(system, step)
     loop = loop_seconds()
     cold = cpu_seconds(lambda: predict_one(case))
     warm = timed(lambda _: predict_one(case), WARM_REPEATS)
     return [
-        Metric("training step of BERT large, no launch known", cold, "s", 2 * cold / (loop + loop_seconds())),
-        Metric("training step of BERT large, all launches known", warm.seconds, "s", warm.loops),
+        Metric(f"training step of {name}, no launch known", cold, "s", 2 * cold / (loop + loop_seconds())),
+        Metric(f"training step of {name}, all launches known", warm.seconds, "s", warm.loops),
     ]
 
 

@@ -21,13 +21,25 @@ ROWS = {
     "peak memory of its worker": "estimate: sweep, peak memory of the largest worker: ",
     "`--detail full`, 1024 cubed": "full, 1024 cubed",
     "`--detail full`, 4096 cubed": "full, 4096 cubed",
+    "`--detail full`, 8192 cubed": "full, 8192 cubed",
     "training step of BERT large on an A100, one core: no launch known": "training step of BERT large, no launch",
     "all launches known": "training step of BERT large, all launches",
+    "training step of ResNet-50 on an A100, one core: no launch known": "training step of ResNet-50, no launch",
+    "all its launches known": "training step of ResNet-50, all launches",
     "`gpusim gemm` as a process": "start of gpusim gemm, wall time",
     "`gpusim model bert_large --precision amp-fp16` as a process, no launch known: CPU time": (
         "gpusim model bert_large, CPU time"
     ),
     "the same with `--precision tf32`": "gpusim model bert_large in TF32, CPU time",
+    "`gpusim model resnet50 --arch v100 --arch a100` as a process: wall time": (
+        "gpusim model resnet50 on two boards, wall time"
+    ),
+    "that command again": "gpusim model resnet50 on two boards, again, wall time",
+    "`gpusim explain gemm:4096x4096x4096:fp16 --arch a100` as a process: wall time": (
+        "gpusim explain of a GEMM, wall time"
+    ),
+    "this command again": "gpusim explain of a GEMM, again, wall time",
+    "`gpusim explain bert_large --arch a100` as a process: wall time": "gpusim explain of BERT large, wall time",
 }
 """Row of the table -> what the name of its metric begins with."""
 ELSEWHERE = """\
