@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def estimate_table(sampled: ValidationReport, estimated: ValidationReport) -> str:
-    """Errors of both details by kind of operator as Markdown, and how far they lie apart.
+    """Errors of both details by kind of operator and by table as Markdown, and how far they lie apart.
 
     Args:
         sampled: of measured runs.
@@ -54,12 +54,21 @@ def estimate_table(sampled: ValidationReport, estimated: ValidationReport) -> st
         pairs = list(_pairs(sampled, estimated, (kind,)))
         if not pairs:
             continue
-        measured = [one.row.time_us for one, _ in pairs]
-        of_times = ([one.predicted_us for one, _ in pairs], [other.predicted_us for _, other in pairs])
-        means = [percent(errors(times, measured)["mape"]) for times in of_times]
-        apart = _root_mean_square([_log_ratio(*pair) for pair in pairs])
-        lines.append(row((kind, f"{len(pairs):,}", *means, percent(100 * apart))))
+        lines.append(_line(f"**{kind}**", pairs))
+        if any(_log_ratio(*pair) for pair in pairs):
+            of_file: dict[str, list[tuple[Scored, Scored]]] = {}
+            for pair in pairs:
+                of_file.setdefault(Path(pair[0].row.file).stem, []).append(pair)
+            lines += [_line(f"`{name}`", those) for name, those in sorted(of_file.items())]
     return "\n".join([*lines, ""])
+
+
+def _line(name: str, pairs: Sequence[tuple[Scored, Scored]]) -> str:
+    measured = [one.row.time_us for one, _ in pairs]
+    of_times = ([one.predicted_us for one, _ in pairs], [other.predicted_us for _, other in pairs])
+    means = [percent(errors(times, measured)["mape"]) for times in of_times]
+    apart = _root_mean_square([_log_ratio(*pair) for pair in pairs])
+    return row((name, f"{len(pairs):,}", *means, percent(100 * apart)))
 
 
 def distances(sampled: ValidationReport, estimated: ValidationReport) -> dict[tuple[Family, Duration], list[float]]:
