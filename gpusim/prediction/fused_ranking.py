@@ -58,8 +58,8 @@ class Ranked:
 
 
 def ranked_by_machine_code(system: System, plans: GemmPlans, clock_mhz: float, tuned_mhz: float) -> Ranked | None:
-    """Estimates at two clocks, and scores; None where columns have to do, or take no longer."""
-    if not _is_plain(plans.problems):
+    """Estimates at two clocks, and scores; None where columns have to do, take no longer, or have no rows."""
+    if not len(plans.choices.kernel) or not _is_plain(plans.problems):
         return None
     _Process.columns_s += COLUMNS_S + COLUMNS_OF_GEMM_S * len(plans.problems.m)
     if not fuses(_Process.columns_s, MachineCode(LOADING_S, COMPILING_S, partial(_is_kept, system.gpu))):
@@ -202,7 +202,7 @@ def _traced_formulas(of_gpu: Gpu) -> Fused:
     )
     warm: Any = graph.leaf(("warm",), bool, Varies.NEVER)
     main = schedules_of(traced_table, problems, choices, warm=warm)
-    plans: Any = SimpleNamespace(table=traced_table, choices=choices, chosen_for=problems, main=main)
+    plans: Any = SimpleNamespace(table=traced_table, problems=problems, choices=choices, main=main)
     clock_mhz, gap_us = (graph.leaf((name,), float, Varies.NEVER) for name in ("clock_mhz", "graph_gap_us"))
     system = SimpleNamespace(gpu=gpu, host=SimpleNamespace(graph_gap_us=gap_us))
     times = times_us(system, machine, clock_mhz, plans, graph.leaf(("second",), float, Varies.ROW, (1,)))

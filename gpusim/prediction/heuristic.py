@@ -87,29 +87,45 @@ def features_of(plans: GemmPlans, names: Collection[Feature] = FEATURES) -> dict
     Tiles are compared with one of 64 x 64 x 32, so that weights of their size leave GEMV kernels, which have none, as
     they are. Groups of a product count as a batch of their mean size.
     """
-    choices = plans.choices
-    kernels, problems, main = plans.main.kernel, plans.chosen_for, plans.main
+    choices, main, problems = plans.choices, plans.main, plans.problems
+    # Columns of the kernels of the table, and of the problems: what they decide alone is computed once for each.
+    kernels, groups = plans.table[:], max(1, len(problems.counts))
     tile_m, tile_n = kernels.tile
-    m, n = problems.m.astype(float), problems.n.astype(float) / max(1, len(problems.counts))
-    rows, columns = np.minimum(tile_m, m), np.minimum(tile_n, n)
+    m, n = problems.m.astype(float), problems.n.astype(float) / groups
+
+    def of_kernels(column: Array) -> Array:
+        return column[choices.kernel]
+
+    def of_problems(column: Array) -> Array:
+        return column[choices.problem]
 
     def tall() -> Array:
-        return elementwise(math.log, tile_m / tile_n)
+        return of_kernels(elementwise(math.log, tile_m / tile_n))
 
-    tiles = main.grid.x * tile_m * main.grid.y * tile_n
-    if problems.counts:  # of more groups of fewer tiles
-        tiles = tiles * main.grid.batch / len(problems.counts)
-    slots = plans.table.gpu.sm.count * kernels.occupancy.ctas
+    def intensity() -> Array:
+        rows, columns = (np.minimum(of_kernels(tile), of_problems(size)) for tile, size in ((tile_m, m), (tile_n, n)))
+        return elementwise(math.log, rows * columns / (rows + columns))
+
+    def padding() -> Array:
+        tiles = main.grid.x * of_kernels(tile_m) * main.grid.y * of_kernels(tile_n)
+        if problems.counts:  # of more groups of fewer tiles
+            tiles = tiles * main.grid.batch / groups
+        return elementwise(math.log, tiles / of_problems(m * n))
+
+    def waves() -> Array:
+        slots = plans.table.gpu.sm.count * of_kernels(kernels.occupancy.ctas)
+        return elementwise(math.log, np.maximum(1.0, main.ctas / slots))
+
     known: dict[Feature, Callable[[], Array]] = {
-        "tile_intensity": lambda: elementwise(math.log, rows * columns / (rows + columns)),
-        "tile_area": lambda: elementwise(math.log, tile_m * tile_n / (64 * 64)),
+        "tile_intensity": intensity,
+        "tile_area": lambda: of_kernels(elementwise(math.log, tile_m * tile_n / (64 * 64))),
         "tall_tile": tall,
-        "tile_along_result": lambda: tall() * np.clip(elementwise(math.log, m / n), -1.0, 1.0),
-        "padding": lambda: elementwise(math.log, tiles / (m * n)),
-        "waves": lambda: elementwise(math.log, np.maximum(1.0, main.ctas / slots)),
+        "tile_along_result": lambda: tall() * of_problems(np.clip(elementwise(math.log, m / n), -1.0, 1.0)),
+        "padding": padding,
+        "waves": waves,
         "split_k": lambda: elementwise(math.log, choices.split_k),
-        "sliced_k": lambda: (kernels.warps_k > 1).astype(float),
-        "step_k": lambda: elementwise(math.log, kernels.tile_k / 32),
+        "sliced_k": lambda: of_kernels((kernels.warps_k > 1).astype(float)),
+        "step_k": lambda: of_kernels(elementwise(math.log, kernels.tile_k / 32)),
     }
     return {name: known[name]() for name in names}
 

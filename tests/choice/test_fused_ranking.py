@@ -96,6 +96,7 @@ def test_plain_products_are_ranked_by_machine_code_and_others_as_columns(monkeyp
     assert is_compiled(Gemm(640, 480, 320, Dtype.FP16))
     assert is_compiled(Gemm(640, 480, 320, Dtype.FP16, batch=7))
     assert not is_compiled(Gemm(2**62, 8, 8, Dtype.FP16))  # too large for the numbers of arrays
+    assert [*rankings(system, [Gemm(640, 480, 320, Dtype.FP16)], (), warm=False, clock_mhz=1000.0)[0]] == []
     monkeypatch.setenv(VARIABLE, "0")
     assert not is_compiled(Gemm(640, 480, 320, Dtype.FP16))
 
