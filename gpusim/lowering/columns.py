@@ -70,22 +70,26 @@ class Columns(Generic[R]):
 
     def rows(self, indices: Array) -> Columns[R]:
         """The records of some rows."""
-        return Columns(self._record, **{name: _rows(self.__dict__[name], indices) for name in self._names})
+        return self.mapped(lambda column: column[..., indices] if column.ndim else column)
+
+    def mapped(self, function: Callable[[Array], Any]) -> Columns[R]:
+        """These records with what a function makes of each array."""
+        return Columns(self._record, **{name: _mapped(self.__dict__[name], function) for name in self._names})
 
     def replaced(self, **columns: Any) -> Columns[R]:
         """These records with other values in some columns."""
         return Columns(self._record, **{**{name: self.__dict__[name] for name in self._names}, **columns})
 
 
-def _rows(column: Any, indices: Array) -> Any:
+def _mapped(column: Any, function: Callable[[Array], Any]) -> Any:
     kind = type(column)
-    if kind is np.ndarray:
-        return column[..., indices] if column.ndim else column
+    if kind is np.ndarray or kind is Traced:
+        return function(column)
     if kind is Columns:
-        return column.rows(indices)
+        return column.mapped(function)
     if kind is dict:
-        return {name: _rows(one, indices) for name, one in column.items()}
-    return tuple([_rows(one, indices) for one in column]) if kind is tuple else column
+        return {name: _mapped(one, function) for name, one in column.items()}
+    return tuple([_mapped(one, function) for one in column]) if kind is tuple else column
 
 
 def joined(parts: Sequence[Columns[R]], lengths: Sequence[int]) -> Columns[R]:

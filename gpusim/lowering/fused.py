@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gpusim.lowering.columns import Array, elementwise
-from gpusim.lowering.traced import CONSTANT, Call, Cast, Leaf, Node, Varies, value_of
+from gpusim.lowering.traced import CONSTANT, Call, Cast, Leaf, Node, Traced, Varies, value_of
 
 KINDS = ("float64", "int64", "bool")
 """Types of numbers."""
@@ -48,7 +48,7 @@ _OF_REAL_NUMBERS = (np.true_divide, np.ceil, np.isnan)
 
 
 class Fused:
-    """The loop of some traced values.
+    """The loop of some traced columns.
 
     Attributes:
         source: text of the function ``loop(begins, kernel, results, *matrices)``. It writes each value of a row of
@@ -57,7 +57,10 @@ class Fused:
         functions: those that it calls, by their names there.
     """
 
-    def __init__(self, values: Sequence[Node]) -> None:
+    def __init__(self, columns: Sequence[Array]) -> None:
+        found = {id(node): node for column in columns if isinstance(column, Traced) for node in column.flat}
+        values = list(found.values())
+        self._places = {node: place for place, node in enumerate(found)}
         nodes = _in_order(values)
         self._names = {id(node): f"v{number}" for number, node in enumerate(nodes)}
         inner = [node for node in nodes if _is_inner(node)]
@@ -85,6 +88,18 @@ class Fused:
                 for varies in varying
                 for kind in KINDS
             ]
+
+    @property
+    def count(self) -> int:
+        """How many values the loop gives of a row."""
+        return len(self._places)
+
+    def column(self, results: Array, column: Array) -> Array:
+        """One of the columns, of the rows of results; a constant one as it is."""
+        if not isinstance(column, Traced):
+            return column
+        found = [results[self._places[id(node)]].astype(node.dtype) for node in column.flat]
+        return np.stack(found) if len(found) > 1 else found[0]
 
     @property
     def text(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -51,15 +51,25 @@ _OPERATIONS = {
 }  # fmt: skip
 
 
-def compiled(fused: Fused) -> Callable[..., None]:
-    """The loop of fused formulas, kept on disk."""
+def compiled(several: Sequence[Fused], text: str) -> list[Callable[..., None]]:
+    """The loops of several fused formulas, kept on disk together.
+
+    Args:
+        text: those of the formulas.
+    """
+    loops = [_loop(number, fused) for number, fused in enumerate(several)]
+    numbers = np.empty(0, dtype=np.int64)
+    arguments = (numbers, numbers, np.empty((0, 0)), *(np.empty((0, 0), dtype=kind) for _ in PLACES for kind in KINDS))
+    return machine_code(loops, [arguments] * len(loops), text, error_model="numpy")
+
+
+def _loop(number: int, fused: Fused) -> Callable[..., None]:
     for function in (larger, smaller, lcm, *fused.functions.values()):
         for one in with_called(function):
             _extending.register_jitable(one)
-    # numba keeps code beside the name of a file, which has to exist.
+    # numba keeps code by the name of a function and of its file, which has to exist.
     names: dict[str, Any] = {"__name__": __name__, **_OPERATIONS, **fused.functions}
     exec(compile(fused.source, __file__, "exec"), names)  # noqa: S102 - what :class:`Fused` has written
-    numbers = np.empty(0, dtype=np.int64)
-    arguments = (numbers, numbers, np.empty((0, 0)), *(np.empty((0, 0), dtype=kind) for _ in PLACES for kind in KINDS))
-    (code,) = machine_code([names["loop"]], [arguments], fused.text, error_model="numpy")
-    return cast("Callable[..., None]", code)
+    loop = names["loop"]
+    loop.__qualname__ = f"loop_{number}"
+    return cast("Callable[..., None]", loop)

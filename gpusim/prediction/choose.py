@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Protocol, TypeVar, overload
 
 import numpy as np
@@ -23,7 +23,7 @@ from gpusim.lowering.gemm.problem import GemmOperator, Problems, problem_of
 from gpusim.lowering.vector.plan import VectorPlan
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.estimate import estimates_us
-from gpusim.prediction.fused_ranking import ranked_by_machine_code
+from gpusim.prediction.fused_ranking import ranked_by_machine_code, schedules_by_machine_code
 from gpusim.prediction.heuristic import choices_of, scores_of, tuned_clock_mhz
 from gpusim.system import System
 
@@ -252,6 +252,8 @@ def _estimates(system: System, plans: GemmPlans, clock_mhz: float) -> tuple[Esti
     known, tuned_mhz = _as_chosen(plans), tuned_clock_mhz(system.gpu, plans.table)
     if found := ranked_by_machine_code(system, known, clock_mhz, tuned_mhz):
         plans.extents = found.extents
+        if known is plans:
+            plans.make = partial(schedules_by_machine_code, system.gpu)
         return (found.estimates_us, found.tuned_us), found.scores
     estimates = estimates_us(system, known, clock_mhz)
     tuned = estimates if tuned_mhz == clock_mhz else estimates_us(system, known, tuned_mhz)

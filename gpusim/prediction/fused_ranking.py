@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cache, lru_cache, partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,11 +18,13 @@ from gpusim.cache_key import CacheKey
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import Machine
 from gpusim.library.library import HeuristicBias
-from gpusim.lowering.columns import Array
+from gpusim.lowering.columns import Array, Columns
 from gpusim.lowering.fused import Fused
+from gpusim.lowering.gemm.k_step import axes_of_runs
 from gpusim.lowering.gemm.kernel_table import KernelTable
 from gpusim.lowering.gemm.plan import Choices, GemmPlans, schedules_of
 from gpusim.lowering.gemm.problem import Problems, problem_of
+from gpusim.lowering.gemm.schedule import Schedule
 from gpusim.lowering.operand import Operands
 from gpusim.lowering.traced import Graph, TracedRecord, Varies
 from gpusim.numbers.formats import Dtype
@@ -37,8 +39,6 @@ EXAMPLE = Gemm(1, 1, 1, Dtype.FP16)
 """One for whose columns the formulas are traced: those of others have the same types of numbers."""
 OF_TYPES = ("k_contiguous", "kept_fraction", "bits")
 """Columns of operands that are the same for all problems."""
-VALUES = 4
-"""What the formulas give of a row: estimate [us], score, and size of the grid along x and y."""
 LOADING_S, COMPILING_S = 0.7, 10.0
 """What machine code of the formulas takes to load, numba included, and to compile where none is kept."""
 COLUMNS_OF_GEMM_S, COLUMNS_S = 2.5e-4, 1.5e-3
@@ -64,8 +64,8 @@ def ranked_by_machine_code(system: System, plans: GemmPlans, clock_mhz: float, t
     _Process.columns_s += COLUMNS_S + COLUMNS_OF_GEMM_S * len(plans.problems.m)
     if not fuses(_Process.columns_s, MachineCode(LOADING_S, COMPILING_S, partial(_is_kept, system.gpu))):
         return None
-    tuned_us, scores, x, y = _values(system, plans, tuned_mhz)
-    estimates_us = tuned_us if tuned_mhz == clock_mhz else _values(system, plans, clock_mhz)[0]
+    tuned_us, scores, x, y = _ranked(system, plans, tuned_mhz)
+    estimates_us = tuned_us if tuned_mhz == clock_mhz else _ranked(system, plans, clock_mhz)[0]
     batch = plans.problems.batch[plans.choices.problem]
     extents = x.astype(np.int64), y.astype(np.int64), plans.choices.split_k * batch
     return Ranked(estimates_us, tuned_us, scores, extents)
@@ -77,7 +77,30 @@ def compile_ahead(gpu: Gpu) -> bool:
     It needs numba.
     """
     _ = _code(gpu)
-    return is_kept(fused_ranking(gpu).text)
+    return is_kept(formulas(gpu).text)
+
+
+class _Formulas(NamedTuple):
+    """The formulas, traced."""
+
+    ranking: Fused
+    """Of each row: estimate [us], score, and size of the grid along x and y."""
+    schedules: Fused
+    """The numbers of :attr:`template`."""
+    template: Columns[Schedule]
+    """Traced, without columns of kernels."""
+
+    @property
+    def text(self) -> str:
+        """All that decides the machine code."""
+        return self.ranking.text + self.schedules.text
+
+
+class _Code(NamedTuple):
+    """Machine code of the formulas."""
+
+    ranking: Callable[..., None]
+    schedules: Callable[..., None]
 
 
 class _Process:
@@ -85,35 +108,36 @@ class _Process:
 
     columns_s = 0.0
     """What ranking has taken, or would have, without machine code [s]."""
-    fused: Fused | None = None
-    code: Callable[..., None] | None = None
+    formulas: _Formulas | None = None
+    code: _Code | None = None
     is_kept: bool | None = None
     """Whether machine code was there when it was first asked for."""
 
 
 def _is_kept(gpu: Gpu) -> bool:
     if _Process.is_kept is None:
-        _Process.is_kept = is_kept(fused_ranking(gpu).text)
+        _Process.is_kept = is_kept(formulas(gpu).text)
     return _Process.is_kept
 
 
-def _code(gpu: Gpu) -> Callable[..., None]:
+def _code(gpu: Gpu) -> _Code:
     if _Process.code is None:
         from gpusim.lowering.fused_code import compiled  # noqa: PLC0415 - numba takes half a second
 
-        _Process.code = compiled(fused_ranking(gpu))
+        traced = formulas(gpu)
+        _Process.code = _Code(*compiled((traced.ranking, traced.schedules), traced.text))
     return _Process.code
 
 
-def fused_ranking(gpu: Gpu) -> Fused:
+def formulas(gpu: Gpu) -> _Formulas:
     """The formulas, traced once for all GPUs, libraries and tables of kernels.
 
     Args:
         gpu: any.
     """
-    if _Process.fused is None:
-        _Process.fused = _traced_formulas(gpu)
-    return _Process.fused
+    if _Process.formulas is None:
+        _Process.formulas = traced_formulas(gpu)
+    return _Process.formulas
 
 
 def _is_plain(problems: Problems) -> bool:
@@ -133,53 +157,92 @@ def _types_traced() -> list[Any]:
     return _types(Problems.of([problem_of(EXAMPLE)]))
 
 
-def _values(system: System, plans: GemmPlans, clock_mhz: float) -> Array:
-    """The values of the loop at a clock: a row of each."""
+def _ranked(system: System, plans: GemmPlans, clock_mhz: float) -> Array:
+    """Estimates, scores, and sizes of the grid along x and y of each row, at a clock."""
+    fixed = _Fixed(
+        CacheKey(system.gpu),
+        CacheKey(plans.table),
+        _types_of(plans.problems),
+        plans.warm,
+        CacheKey(system.library.heuristic_bias),
+        system.host.graph_gap_us,
+        clock_mhz,
+    )
+    second = second_cycles(Machine.of(system.gpu, clock_mhz), plans)
+    return _values(_code(system.gpu).ranking, formulas(system.gpu).ranking, plans, _given_to_ranking(fixed), second)
+
+
+def schedules_by_machine_code(gpu: Gpu, plans: GemmPlans) -> Columns[Schedule]:
+    """The GEMMs of plain problems, as :func:`gpusim.lowering.gemm.plan.schedules_of` gives them."""
+    fixed = _Fixed(CacheKey(gpu), CacheKey(plans.table), _types_of(plans.problems), plans.warm)
+    _, schedules, template = formulas(gpu)
+    values = _values(_code(gpu).schedules, schedules, plans, _given_to_schedules(fixed))
+    found = template.mapped(lambda column: schedules.column(values, column))
+    blocks = [
+        block.replaced(runs=block.runs.replaced(axis=axis))
+        for block, axis in zip(found.step.blocks, axes_of_runs(plans.problems.operands), strict=True)
+    ]
+    return found.replaced(
+        kernel=plans.table[plans.choices.kernel], step=found.step.replaced(blocks=tuple(blocks)), cold=not plans.warm
+    )
+
+
+def _values(code: Callable[..., None], fused: Fused, plans: GemmPlans, fixed: list[Array], *second: Array) -> Array:
+    """The values of a loop: a row of each."""
     problems, choices = plans.problems, plans.choices
-    formats = (problems.output_bits, problems.accumulator_bytes, problems.partial_bytes, problems.operands.element_bits)
-    of_types = CacheKey(problems, (formats, *(getattr(problems.operands, name).tobytes() for name in OF_TYPES)))
-    of_table, of_gpu, bias = CacheKey(plans.table), CacheKey(system.gpu), CacheKey(system.library.heuristic_bias)
-    fixed = _fixed(of_gpu, of_table, bias, of_types, system.host.graph_gap_us, clock_mhz, plans.warm)
-    roots = {
-        "problems": problems,
-        "choices": choices,
-        "second": second_cycles(Machine.of(system.gpu, clock_mhz), plans),
-    }
-    values = np.empty((VALUES, len(choices.kernel)))
+    values = np.empty((fused.count, len(choices.kernel)))
     begins = choices.problem.searchsorted(np.arange(len(problems.m) + 1))
-    kernel = np.ascontiguousarray(choices.kernel)
-    code, fused = _code(system.gpu), fused_ranking(system.gpu)
-    code(begins, kernel, values, *fixed, *fused.given(roots, Varies.PROBLEM, Varies.ROW))
+    roots = {"problems": problems, "choices": choices, "second": second[0] if second else None}
+    of_rows = fused.given(roots, Varies.PROBLEM, Varies.ROW)
+    code(begins, np.ascontiguousarray(choices.kernel), values, *fixed, *of_rows)
     return values
 
 
+class _Fixed(NamedTuple):
+    """What decides what loops take of all but sizes."""
+
+    gpu: CacheKey[Gpu]
+    table: CacheKey[KernelTable]
+    problems: CacheKey[Problems]
+    """Problems of some types."""
+    warm: bool
+    bias: CacheKey[HeuristicBias] | None = None
+    graph_gap_us: float = 0.0
+    clock_mhz: float = 0.0
+
+
+def _types_of(problems: Problems) -> CacheKey[Problems]:
+    formats = (problems.output_bits, problems.accumulator_bytes, problems.partial_bytes, problems.operands.element_bits)
+    return CacheKey(problems, (formats, *(getattr(problems.operands, name).tobytes() for name in OF_TYPES)))
+
+
 @lru_cache(maxsize=256)
-def _fixed(
-    gpu: CacheKey[Gpu],
-    table: CacheKey[KernelTable],
-    bias: CacheKey[HeuristicBias],
-    problems: CacheKey[Problems],
-    graph_gap_us: float,
-    clock_mhz: float,
-    warm: bool,
-) -> list[Array]:
-    """What the loop takes of all but sizes."""
+def _given_to_ranking(fixed: _Fixed) -> list[Array]:
+    assert fixed.bias is not None
+    gpu = fixed.gpu.record
     roots = {
-        "gpu": gpu.record,
-        "machine": Machine.of(gpu.record, clock_mhz),
-        "clock_mhz": clock_mhz,
-        "graph_gap_us": graph_gap_us,
-        "warm": warm,
-        "problems": problems.record,
-        "extents": table.record.extents,
-        "bias": np.stack(bias_of_kernels(bias.record, table.record)),
-        **{kind.__name__: values for kind, values in table.record.numbers.items()},
+        **_roots(fixed),
+        "machine": Machine.of(gpu, fixed.clock_mhz),
+        "clock_mhz": fixed.clock_mhz,
+        "graph_gap_us": fixed.graph_gap_us,
+        "bias": np.stack(bias_of_kernels(fixed.bias.record, fixed.table.record)),
     }
-    return fused_ranking(gpu.record).given(roots, Varies.NEVER, Varies.KERNEL)
+    return formulas(gpu).ranking.given(roots, Varies.NEVER, Varies.KERNEL)
 
 
-def _traced_formulas(of_gpu: Gpu) -> Fused:
-    """The formulas of :data:`VALUES`."""
+@lru_cache(maxsize=256)
+def _given_to_schedules(fixed: _Fixed) -> list[Array]:
+    return formulas(fixed.gpu.record).schedules.given(_roots(fixed), Varies.NEVER, Varies.KERNEL)
+
+
+def _roots(fixed: _Fixed) -> dict[str, Any]:
+    table = fixed.table.record
+    of_table = {"extents": table.extents, **{kind.__name__: values for kind, values in table.numbers.items()}}
+    return {"gpu": fixed.gpu.record, "problems": fixed.problems.record, "warm": fixed.warm, **of_table}
+
+
+def traced_formulas(of_gpu: Gpu) -> _Formulas:
+    """The formulas, traced with a GPU, of which no value is taken."""
     graph = Graph()
     gpu: Any = TracedRecord(graph, of_gpu, ("gpu",))
     machine = TracedRecord(graph, Machine.of(of_gpu, of_gpu.clock.boost_mhz), ("machine",))
@@ -209,7 +272,9 @@ def _traced_formulas(of_gpu: Gpu) -> Fused:
     bias = graph.leaf(("bias",), float, Varies.KERNEL, (2, 1 + len(FEATURES), 1))
     constant, *weights = np.where(problems.batch == 1, *bias)
     scores = biased(plans, times, constant, dict(zip(FEATURES, weights, strict=True)))
-    return Fused([column.item(0) for column in (times, scores, main.grid.x, main.grid.y)])
+    template, columns = main.replaced(kernel=()), list[Array]()
+    _ = template.mapped(columns.append)
+    return _Formulas(Fused([times, scores, main.grid.x, main.grid.y]), Fused(columns), template)
 
 
 def _traced(graph: Graph, problems: Problems) -> Problems:

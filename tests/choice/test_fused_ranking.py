@@ -50,7 +50,7 @@ KINDS = st.fixed_dictionaries(
 
 
 def seen(system: System, gemms: list[Gemm], *, warm: bool) -> list[object]:
-    """All candidates, and the plans of the first ones."""
+    """All candidates, and all that the plans of the first ones hold, with types of numbers."""
     kernels, clock_mhz = usable_kernels(system, gemms[0]), system.gpu.clock.boost_mhz
     found = rankings(system, gemms, kernels, warm=warm, clock_mhz=clock_mhz)
     columns = [
@@ -102,7 +102,7 @@ def test_plain_products_are_ranked_by_machine_code_and_others_as_columns(monkeyp
 
 
 def test_the_formulas_are_the_same_loop_on_every_board() -> None:
-    texts = {fused_ranking._traced_formulas(load_spec(name).system.gpu).text for name in BOARDS_OF_LIBRARIES}
+    texts = {fused_ranking.traced_formulas(load_spec(name).system.gpu).text for name in BOARDS_OF_LIBRARIES}
     assert len(texts) == 1
 
 
@@ -139,7 +139,7 @@ def test_values_that_differ_with_kernels_alone_are_passed_to_the_loop() -> None:
     tile = graph.leaf(("tile",), int, Varies.KERNEL, (2, 1))
     cache: Cache = TracedRecord(graph, Cache(), ("cache",))  # type: ignore[assignment]
     areas = tile[0] * tile[1] + cache.lines(32) + cache.half_bytes
-    fused = Fused([(m // areas).item(0)])
+    fused = Fused([m // areas])
     roots = {"m": np.array([640, 64]), "tile": np.array([[4, 8, 16], [2, 2, 2]]), "cache": Cache()}
     (of_kernels,) = [matrix for matrix in fused.given(roots, Varies.KERNEL) if matrix.size]
     assert of_kernels.tolist() == [[8 + 3 + 48], [16 + 3 + 48], [32 + 3 + 48]]

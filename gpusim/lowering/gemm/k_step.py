@@ -8,7 +8,7 @@ import numpy as np
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.hardware.machine import LINE_BYTES
-from gpusim.launch import Runs
+from gpusim.launch import Axis, Runs
 from gpusim.lowering.columns import Array, Columns
 from gpusim.lowering.gemm.kernel_facts import WIDE_SHARED_BYTES
 from gpusim.lowering.gemm.problem import Problems, Tiles
@@ -165,7 +165,6 @@ def _through_port(
 def _runs(operands: Operands, kernels: Any) -> tuple[Columns[Runs], Columns[Runs]]:
     """Where the panels of both operands lie in memory."""
     sizes_bytes, rows_bytes = operands.run_bytes(kernels.tile, kernels.tile_k), operands.row_bytes
-    along_k = operands.k_contiguous.ravel().tolist()
     # Where a row of a gathered operand begins, its runs do not say.
     begins_bytes = np.where(
         operands.runs_per_row == 1, np.minimum(operands.row_alignment_bytes, LINE_BYTES), LINE_BYTES
@@ -175,12 +174,18 @@ def _runs(operands: Operands, kernels: Any) -> tuple[Columns[Runs], Columns[Runs
             Runs,
             size_bytes=sizes_bytes[place],
             row_bytes=rows_bytes[place],
-            axis=None if along_k[place] else axis,
+            axis=axis,
             begins_bytes=begins_bytes[place],
         )
-        for place, axis in enumerate(("x", "y"))
+        for place, axis in enumerate(axes_of_runs(operands))
     )
     return a, b
+
+
+def axes_of_runs(operands: Operands) -> tuple[Axis | None, Axis | None]:
+    """Axes along which the next CTA's run of either operand lies beside this one."""
+    along_m, along_n = (not along_k for along_k in operands.k_contiguous.ravel().tolist())
+    return "x" if along_m else None, "y" if along_n else None
 
 
 def _taps_together(gpu: Gpu, kernels: Any, problems: Problems, step_bytes: Array) -> Array:

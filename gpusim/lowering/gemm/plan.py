@@ -6,7 +6,7 @@ at once, as columns; one of them becomes a :class:`GemmPlan` when it is requeste
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -196,6 +196,8 @@ class GemmPlans:
     """Whether the tile is the last along x, and along y; None for the average tile."""
     likely: Array | None = None
     """Rows that are likely to be asked for, in ascending order, which are made without the others."""
+    make: Callable[[GemmPlans], Columns[Schedule]] | None = None
+    """What makes the GEMMs of all rows in place of the formulas."""
 
     @cached_property
     def chosen_for(self) -> Problems:
@@ -205,6 +207,8 @@ class GemmPlans:
     @cached_property
     def main(self) -> Columns[Schedule]:
         """The GEMM of each row."""
+        if self.make:
+            return self.make(self)
         return schedules_of(self.table, self.chosen_for, self.choices, warm=self.warm, edges=self.edges)
 
     @cached_property
@@ -216,7 +220,7 @@ class GemmPlans:
     @cached_property
     def _likely(self) -> Columns[Schedule]:
         assert self.likely is not None
-        return GemmPlans(self.table, self.problems, self.choices[self.likely], self.warm).main
+        return GemmPlans(self.table, self.problems, self.choices[self.likely], self.warm, make=self.make).main
 
     def schedules(self, rows: Array) -> tuple[Columns[Schedule], Array]:
         """Columns with the GEMMs of some rows, and the places of these rows there."""
