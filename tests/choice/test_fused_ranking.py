@@ -10,6 +10,8 @@ import pytest
 from gemm_kernels import BOARDS, BOARDS_OF_LIBRARIES
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_ranked import CONVOLUTIONS
+from test_ranked import seen as of_ranked
 
 from gpusim.lowering.fused import Fused
 from gpusim.lowering.gemm.kernel_table import table_of
@@ -20,11 +22,14 @@ from gpusim.numbers.formats import Dtype
 from gpusim.prediction import fused_ranking
 from gpusim.prediction.choose import rankings
 from gpusim.prediction.heuristic import choices_of
+from gpusim.prediction.options import Options
+from gpusim.prediction.ranked import RankRequest, rank_together
 from gpusim.prediction.selection import UnsupportedError, usable_kernels
 from gpusim.sim.drivers.choice import VARIABLE, has_numba
 from gpusim.specs import load_spec
 from gpusim.system import System
 from gpusim.units import ceil_div
+from gpusim.workloads.convolution import CONVOLUTION_OPS, Convolution, ConvolutionShape
 from gpusim.workloads.gemm import Gemm
 
 needs_numba = pytest.mark.skipif(not has_numba(), reason="needs numba")
@@ -79,6 +84,27 @@ def test_machine_code_ranks_as_columns_do(
         compiled = seen(system, gemms, warm=warm)
         environment.setenv(VARIABLE, "0")
         assert compiled == seen(system, gemms, warm=warm)
+
+
+@needs_numba
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from(BOARDS_OF_LIBRARIES),
+    st.sampled_from([Dtype.FP16, Dtype.FP32, Dtype.TF32]),
+    st.sampled_from(["nchw", "nhwc"]),
+    st.lists(st.tuples(CONVOLUTIONS, st.sampled_from(CONVOLUTION_OPS)), min_size=2, max_size=6),
+)
+def test_machine_code_ranks_convolutions_as_columns_do(
+    name: str, dtype: Dtype, layout: str, asked: list[tuple[ConvolutionShape, str]]
+) -> None:
+    convolutions = [Convolution(shape, dtype, op, layout=layout) for shape, op in asked]
+    questions: list[RankRequest] = [(SYSTEMS[name], convolution, Options()) for convolution in convolutions]
+    found = []
+    for compiled in ("1", "0"):
+        with pytest.MonkeyPatch.context() as environment:
+            environment.setenv(VARIABLE, compiled)
+            found.append([one and of_ranked(one) for one in rank_together(questions)])
+    assert found[0] == found[1]
 
 
 @needs_numba
