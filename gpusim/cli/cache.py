@@ -119,7 +119,7 @@ def cache_compile() -> None:
         refuse("compiling needs numba: pip install numba")
     gpu = load_spec("T4").gpu  # the machine code is that of any GPU
     compile_ahead(Machine.of(gpu, gpu.clock.max_mhz))
-    if not (fused_ranking.compile_ahead(gpu) and is_kept()):
+    if not (is_kept() and fused_ranking.compile_ahead(gpu)):
         print(
             f"gpusim: {folder()}: the machine code cannot be kept there; check that it can be written", file=sys.stderr
         )
