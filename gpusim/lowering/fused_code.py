@@ -31,12 +31,12 @@ select = _extending.intrinsic(_select)
 
 
 def larger(one: Any, other: Any) -> Any:
-    """The larger of two numbers."""
+    """The larger of two numbers, none of which is nan."""
     return select(one > other, one, other)
 
 
 def smaller(one: Any, other: Any) -> Any:
-    """The smaller of two numbers."""
+    """The smaller of two numbers, none of which is nan."""
     return select(one < other, one, other)
 
 

@@ -37,6 +37,8 @@ from gpusim.workloads.gemm import Gemm
 
 EXAMPLE = Gemm(1, 1, 1, Dtype.FP16)
 """One for whose columns the formulas are traced: those of others have the same types of numbers."""
+WIDTHS = ("output_bits", "accumulator_bytes", "partial_bytes")
+"""Numbers of problems that are the same for all of them."""
 OF_TYPES = ("k_contiguous", "kept_fraction", "bits")
 """Columns of operands that are the same for all problems."""
 LOADING_S, COMPILING_S = 0.7, 10.0
@@ -203,17 +205,22 @@ class _Fixed(NamedTuple):
 
     gpu: CacheKey[Gpu]
     table: CacheKey[KernelTable]
-    problems: CacheKey[Problems]
-    """Problems of some types."""
+    problems: CacheKey[SimpleNamespace]
+    """What is the same for all problems."""
     warm: bool
     bias: CacheKey[HeuristicBias] | None = None
     graph_gap_us: float = 0.0
     clock_mhz: float = 0.0
 
 
-def _types_of(problems: Problems) -> CacheKey[Problems]:
-    formats = (problems.output_bits, problems.accumulator_bytes, problems.partial_bytes, problems.operands.element_bits)
-    return CacheKey(problems, (formats, *(getattr(problems.operands, name).tobytes() for name in OF_TYPES)))
+def _types_of(problems: Problems) -> CacheKey[SimpleNamespace]:
+    """What is the same for all problems, without their sizes."""
+    widths = {name: getattr(problems, name) for name in WIDTHS}
+    of_operands = {name: getattr(problems.operands, name) for name in OF_TYPES}
+    element_bits = problems.operands.element_bits
+    key = (element_bits, *widths.values(), *(values.tobytes() for values in of_operands.values()))
+    operands = SimpleNamespace(element_bits=element_bits, **of_operands)
+    return CacheKey(SimpleNamespace(operands=operands, **widths), key)
 
 
 @lru_cache(maxsize=256)

@@ -382,6 +382,17 @@ def test_folders_of_sources_that_changed_or_are_gone_are_removed(
     assert is_kept()
 
 
+def test_code_of_a_text_and_of_the_simulator_lie_beside_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    for text in ("", "formulas", "changed formulas"):
+        assert machine_code([doubled], [(VALUES,)], text)[0](VALUES) == 42.0
+        assert is_kept(text)
+    assert is_kept()
+    assert not is_kept("formulas")
+
+
 def test_one_process_compiles_and_the_others_load(tmp_path: Path) -> None:
     script = (
         "import numpy, numba; from gpusim.sim.drivers import machine_code as code\n"
