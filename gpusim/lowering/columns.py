@@ -2,8 +2,8 @@
 
 Formulas over columns keep to elementary arithmetic, which rounds the same in every array and on every processor, and to
 functions of :mod:`math`, element by element. A row is then the same to the bit whatever other rows there are. They do
-not branch on a number and assign to no rows, so that they can be traced (:mod:`gpusim.lowering.traced`): ``numpy.where``
-chooses.
+not branch on a number and assign to no rows, so that they can be traced (:mod:`gpusim.lowering.traced`):
+``numpy.where`` chooses.
 """
 
 from __future__ import annotations
