@@ -86,9 +86,9 @@ def _usable_kernels(
     of_system: CacheKey[System], of_gemm: CacheKey[Gemm], name: str | None, unit: Unit | None
 ) -> tuple[Kernel, ...]:
     system, gemm = of_system.record, of_gemm.record
-    gpu, known = system.gpu, system.library.kernels
-    _check_instructions(gpu, known)
-    multiplying = [kernel for kernel in known if multiplies(gpu, gemm, kernel, unit)]
+    gpu = system.gpu
+    types = (gemm.dtype, gemm.b_dtype, gemm.group, gemm.accumulate, gemm.sparsity, gemm.scales)
+    multiplying = _multiplying(of_system, CacheKey(gemm, types), unit)
     if name is None:
         multiplying = [kernel for kernel in multiplying if _serves(kernel, gemm)]
     if not multiplying:
@@ -103,6 +103,14 @@ def _usable_kernels(
         return found[:1]
     batched = tuple(kernel for kernel in found if gemm.batch > 1 and kernel.family.takes_batches)
     return batched or found
+
+
+@lru_cache(maxsize=256)
+def _multiplying(of_system: CacheKey[System], of_types: CacheKey[Gemm], unit: Unit | None) -> Sequence[Kernel]:
+    """Kernels that multiply the types of a GEMM."""
+    gpu, known = of_system.record.gpu, of_system.record.library.kernels
+    _check_instructions(gpu, known)
+    return [kernel for kernel in known if multiplies(gpu, of_types.record, kernel, unit)]
 
 
 def _serves(kernel: Kernel, gemm: Gemm) -> bool:

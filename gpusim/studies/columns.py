@@ -131,7 +131,8 @@ class _Group:
 
 def _is_plain_size(size: object) -> bool:
     """Whether a value is a size that needs no further check."""
-    return isinstance(size, int | np.integer) and not isinstance(size, bool) and bool(1 <= size <= EXACT_SIZE)
+    is_whole = type(size) is int or isinstance(size, np.integer)  # and no truth value
+    return is_whole and bool(1 <= size <= EXACT_SIZE)  # type: ignore[operator]
 
 
 def _is_hashable(values: tuple[Any, ...]) -> bool:
