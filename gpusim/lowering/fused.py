@@ -1,7 +1,8 @@
 """Traced formulas as one loop over rows: its source, and the values that it needs from outside.
 
 What differs from kernel to kernel only, or never, is computed by numpy and passed to the loop. What differs from
-problem to problem is computed once for each of them. Every operation is numpy's, on the same types, in the same order.
+problem to problem is computed once for each of them, and with a kernel of it once for rows of both that follow each
+other. Every operation is numpy's, on the same types, in the same order.
 """
 
 from __future__ import annotations
@@ -17,8 +18,12 @@ from gpusim.lowering.traced import CONSTANT, Call, Cast, Leaf, Node, Traced, Var
 
 KINDS = ("float64", "int64", "bool")
 """Types of numbers."""
-PLACES = {Varies.NEVER: "0", Varies.KERNEL: "kernel[row]", Varies.PROBLEM: "problem", Varies.ROW: "row"}
+PLACES = {Varies.NEVER: "0", Varies.KERNEL: "chosen", Varies.PROBLEM: "problem", Varies.ROW: "row"}
 """Where the loop finds values that differ so."""
+
+_LEVELS = {Varies.PROBLEM: Varies.PROBLEM, Varies.PROBLEM | Varies.KERNEL: Varies.KERNEL}
+"""Where the loop computes values that differ so, if not for each row: for rows of a problem, or of a kernel among them.
+"""
 
 _INFIX: Mapping[Any, str] = {
     np.add: "+",
@@ -114,8 +119,7 @@ class Fused:
                 f"{self._names[id(node)]} = {matrix}[{PLACES[varies]}, {column}]" for column, node in enumerate(nodes)
             ]
         for node in inner:
-            of = Varies.PROBLEM if node.varies == Varies.PROBLEM else Varies.ROW
-            lines[of].append(f"{self._names[id(node)]} = {self._operation(node)}")
+            lines[_LEVELS.get(node.varies, Varies.ROW)].append(f"{self._names[id(node)]} = {self._operation(node)}")
         results = [f"results[{place}, row] = {self._value(node, 'float64')}" for place, node in enumerate(values)]
         matrices = ", ".join(_matrix_name(varies, kind) for varies in PLACES for kind in KINDS)
         return "\n".join(
@@ -124,8 +128,13 @@ class Fused:
                 *(f"    {line}" for line in lines[Varies.NEVER]),
                 "    for problem in range(len(begins) - 1):",
                 *(f"        {line}" for line in lines[Varies.PROBLEM]),
-                "        for row in range(begins[problem], begins[problem + 1]):",
-                *(f"            {line}" for line in (*lines[Varies.KERNEL], *lines[Varies.ROW], *results)),
+                "        row, end = begins[problem], begins[problem + 1]",
+                "        while row < end:",
+                "            chosen = kernel[row]",
+                *(f"            {line}" for line in lines[Varies.KERNEL]),
+                "            while row < end and kernel[row] == chosen:",
+                *(f"                {line}" for line in (*lines[Varies.ROW], *results)),
+                "                row += 1",
                 "",
             )
         )
