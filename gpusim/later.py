@@ -24,8 +24,10 @@ class Later(Generic[T]):
 
     @property
     def value(self) -> T:
-        if self._compute is not None:
-            self._known, self._compute = [self._compute()], None
+        compute = self._compute
+        if compute is not None:  # two threads at once compute it twice
+            self._known = [compute()]
+            self._compute = None
         return self._known[0]
 
     def __eq__(self, other: object) -> bool:
