@@ -78,13 +78,13 @@ def explain(
     output: RowsFormatOption = "table",
 ) -> None:
     """Explain a workload."""
-    from gpusim.execution.models import ModelWorkload
+    from gpusim.execution.cases import OperatorWorkload
     from gpusim.studies.explain.explanation import explain_workload
     from gpusim.studies.explain.tables import explanation_rows, explanation_tables
 
     asked = workload_of(workload, simulation, work, how, sharing, precision)
     shape = own.shape()
-    if isinstance(asked, ModelWorkload) and not shape.is_as_shipped:
+    if not isinstance(asked, OperatorWorkload) and not shape.is_as_shipped:
         refuse("--tile, --warps, --stages, --registers, --swizzle and --split-k are of an operator, not of a model")
     board = replace(variant_of(arch, spec), own_kernel=shape)
     other = replace(board, arch=to, overrides={}) if to is not None else None

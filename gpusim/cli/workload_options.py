@@ -76,7 +76,6 @@ def workload_of(
 ) -> Workload:
     """The workload that an argument and options stand for."""
     from gpusim.execution.cases import OperatorWorkload
-    from gpusim.models.loading import open_model
     from gpusim.prediction.options import Options
     from gpusim.workloads.short_form import is_operator, is_sizes, operator_of
 
@@ -105,6 +104,8 @@ def workload_of(
         refuse(f"--batch {work.batch}: several are of 'gpusim model'; name one")
     refuse_contradictions(work, sharing)
     workload = model_workload(text, precision, work, how, sharing)
+    from gpusim.models.loading import open_model
+
     open_model(workload.model).check_sizes(workload.sizes)  # or each GPU would be said not to run it
     return workload
 

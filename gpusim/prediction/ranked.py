@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
+from gpusim.later import Later, known
 from gpusim.lowering.gemm.problem import problem_of
 from gpusim.prediction.choose import Candidate, GemmCandidate, rankings
 from gpusim.prediction.convolution_selection import ConvolutionRequest, convolutions_ranked_together
@@ -29,13 +32,18 @@ class Ranked:
 
     candidates: Sequence[Candidate[Plan]]
     """Ways to run the operator; the candidate that the library launches comes first."""
-    retuned: Candidate[Plan] | None
-    """What a library that was tuned for the GPU would launch, where this one was tuned for another; else none.
-
-    None too where there is nothing to choose: of operators that are not GEMMs.
-    """
+    later: Later[Candidate[Plan] | None]
+    """What :attr:`retuned` gives: a second ranking, which the time alone does not need."""
     timer: PlanTimer | None = None
     """Estimate of the first candidate, where it was made together with others."""
+
+    @property
+    def retuned(self) -> Candidate[Plan] | None:
+        """What a library that was tuned for the GPU would launch, where this one was tuned for another; else none.
+
+        None too where there is nothing to choose: of operators that are not GEMMs.
+        """
+        return self.later.value
 
 
 def rank(system: System, operator: Operator, options: Options) -> Ranked:
@@ -46,7 +54,7 @@ def rank(system: System, operator: Operator, options: Options) -> Ranked:
     """
     found = ranked_plans(system, operator, options)
     tuned = _tuned(system) if isinstance(operator, Gemm | Convolution) else None
-    return Ranked(found, ranked_plans(tuned, operator, options)[0] if tuned else None)
+    return Ranked(found, Later(lambda: ranked_plans(tuned, operator, options)[0]) if tuned else known(None))
 
 
 def rank_together(requests: Sequence[RankRequest]) -> list[Ranked | None]:
@@ -101,9 +109,16 @@ def _ranked(requests: Sequence[RankRequest]) -> list[Ranked | None]:
     found = rankings(system, gemms, kernels, warm=warm, clock_mhz=clock_mhz)
     tuned = _tuned(system)
     if not tuned:
-        return [Ranked(ranking, None) if ranking else None for ranking in found]
-    retuned = rankings(tuned, gemms, kernels, warm=warm, clock_mhz=clock_mhz)
-    return [Ranked(one, other[0]) if one and other else None for one, other in zip(found, retuned, strict=True)]
+        return [Ranked(ranking, known(None)) if ranking else None for ranking in found]
+    retuned = Later(lambda: rankings(tuned, gemms, kernels, warm=warm, clock_mhz=clock_mhz))
+    # Kernels of the first ranking fit the GPU, so that the second one has some, too.
+    return [Ranked(one, Later(partial(_first, retuned, number))) if one else None for number, one in enumerate(found)]
+
+
+def _first(rankings_together: Later[list[Any]], number: int) -> Candidate[Plan]:
+    """The first candidate of one of the rankings that are made together."""
+    first: Candidate[Plan] = rankings_together.value[number][0]
+    return first
 
 
 def _ranked_convolutions(requests: Sequence[RankRequest]) -> list[Ranked | None]:
@@ -116,11 +131,12 @@ def _ranked_convolutions(requests: Sequence[RankRequest]) -> list[Ranked | None]
     # One record for each system: rankings go by its identity.
     tuned_systems = {id(one[0]): _tuned(one[0]) for one in asked}
     tuned = [(of, *one[1:]) for one in asked if (of := tuned_systems[id(one[0])])]
-    retuned = iter(convolutions_ranked_together(tuned))
+    retuned = Later(lambda: convolutions_ranked_together(tuned))
+    places = iter(range(len(tuned)))
     for number, one, found in zip(numbers, asked, convolutions_ranked_together(asked), strict=True):
-        other = next(retuned) if tuned_systems[id(one[0])] else None
-        if found and other != []:
-            answers[number] = Ranked(found, other[0] if other else None)
+        place = next(places) if tuned_systems[id(one[0])] else None
+        if found:
+            answers[number] = Ranked(found, known(None) if place is None else Later(partial(_first, retuned, place)))
     return answers
 
 

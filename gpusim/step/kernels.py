@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TypeVar
 
 from gpusim.cache_key import CacheKey
 from gpusim.collectives.timing import CollectiveTime
+from gpusim.later import Later
 from gpusim.lowering.locality import survival_fraction
 from gpusim.lowering.pages import effective_l2_bytes
 from gpusim.models.task import Task
@@ -93,6 +94,7 @@ class Kernels:
         ]
         """Number of each task's kind: what layers repeat takes the same time."""
         self._prepared = variants.prepared(system, simulate, torch, limits=limits)
+        self._finds_limits = limits
 
     def durations_us(self, clock_mhz: float) -> list[float]:
         """Kernel time of each task at a clock [us]."""
@@ -184,15 +186,18 @@ class Kernels:
                 times_us[place] = times_us.get(place, 0.0) + count * time_us
         least_us = LIMITED_SHARE * sum(times_us.values())
         limits = {place: time_us >= least_us for place, time_us in times_us.items()}
-        found = _results([(self._prepared[place], one) for place, one in limits.items()], at)
-        results = dict(zip(limits, found, strict=True))
+        asked = [(self._prepared[place], one) for place, one in limits.items()]
+        together = Later(lambda: dict(zip(limits, _results(asked, at), strict=True)))
+        results = {place: Later(partial(_of, together, place)) for place in limits}
+        if self._finds_limits:
+            _ = together.value
         timed: list[TimedTask | TimedCollective] = []
         for one, place, task, count, time_us in zip(self._all, nearer, tasks, counts, durations_us, strict=True):
             if isinstance(one, CollectiveTime):
                 timed.append(TimedCollective(task, count, one))
             else:
                 assert place is not None
-                timed.append(TimedTask(task, count, time_us, results[place]))
+                timed.append(TimedTask(task, count, time_us, results[place], self._finds_limits))
         return tuple(timed)
 
 
@@ -273,6 +278,11 @@ MOST_LATEST = 1024
 
 _RESULTS: OrderedDict[Hashable, Result] = OrderedDict()
 """The latest results of prepared operators: a step that is predicted again has them."""
+
+
+def _of(together: Later[dict[int, Result]], place: int) -> Result:
+    """One of the results that are found together."""
+    return together.value[place]
 
 
 def _results(asked: Sequence[tuple[Prepared, bool]], at: Sustained) -> list[Result]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from gpusim.collectives.timing import CollectiveTime
+from gpusim.later import Later
 from gpusim.models.task import Task
 from gpusim.prediction.results import Result
 from gpusim.step.cuda_streams import TaskSpan
@@ -35,7 +36,20 @@ class TimedTask:
     """Times that a step runs it, in the mean of many steps."""
     time_us: float
     """Kernel time of one run [us]."""
-    result: Result
+    later: Later[Result]
+    """What :attr:`result` gives: where the time alone is wanted, nobody asks."""
+    finds_limits: bool = True
+    """Whether it was wanted what would help."""
+
+    @property
+    def result(self) -> Result:
+        """The prediction of its operator, with L2 in the state that is nearer."""
+        return self.later.value
+
+    @property
+    def savings(self) -> Mapping[str, float]:
+        """Share of its time that each resource saves if it is twice as good, as far as that was found."""
+        return self.result.utilization.savings if self.finds_limits else {}
 
     @property
     def total_us(self) -> float:
@@ -208,7 +222,7 @@ class Step:
         """
         found = {"host": self.host_fraction / 2, "communication": self.exposed_us / self.step_us / 2}
         for one in self.computed:
-            for name, saved in one.result.utilization.savings.items():
+            for name, saved in one.savings.items():
                 found[name] = found.get(name, 0.0) + max(0.0, saved) * one.total_us / self.step_us
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 

@@ -6,22 +6,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from gpusim.confidence import Evidence
 from gpusim.cuda_version import CudaVersion
 from gpusim.execution.cases import Case, OperatorWorkload, Predictable, case_with
-from gpusim.execution.models import ModelWorkload, SummaryWorkload
 from gpusim.hardware.gpu import NO_LIMIT
 from gpusim.prediction.own_kernel import AS_SHIPPED, KernelShape
 from gpusim.prediction.results import Result
-from gpusim.report.model_tables import step_of_each_title
 from gpusim.specs import list_archs, load_spec, with_overrides
 from gpusim.specs.load import Spec
-from gpusim.step.model import ModelResult, StepSummary
 
-Workload = OperatorWorkload | ModelWorkload
-Predicted = Result | ModelResult
+if TYPE_CHECKING:  # operators need no models, whose import takes a tenth of a second
+    from gpusim.execution.models import ModelWorkload
+    from gpusim.step.model import ModelResult, StepSummary
+
+Workload: TypeAlias = "OperatorWorkload | ModelWorkload"
+Predicted: TypeAlias = "Result | ModelResult"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class GpuVariant:
         Raises:
             SpecError: as ``spec``.
         """
-        if isinstance(workload, ModelWorkload):
+        if not isinstance(workload, OperatorWorkload):
             workload = replace(workload, arch_path=self.arch_path)
             return Case(self.spec.system, workload)
         return case_with(self.own_kernel, Case(self.spec.system, workload))
@@ -72,14 +73,16 @@ def powered_boards(arch_path: Iterable[Path] = ()) -> list[str]:
 def timed_case(board: GpuVariant, workload: Workload) -> Case[Predictable[Result | StepSummary]]:
     """A case of which the time alone is wanted, and whether it fits: of a step its summary, which is quickly sent."""
     case = board.case(without_limits(workload))
-    if isinstance(case.workload, ModelWorkload):
-        return Case(case.system, SummaryWorkload(case.workload))
-    return cast("Case[Predictable[Result | StepSummary]]", case)
+    if isinstance(case.workload, OperatorWorkload):
+        return cast("Case[Predictable[Result | StepSummary]]", case)
+    from gpusim.execution.models import SummaryWorkload  # noqa: PLC0415 -- of models alone
+
+    return Case(case.system, SummaryWorkload(cast("ModelWorkload", case.workload)))
 
 
 def without_limits(workload: Workload) -> Workload:
     """A workload whose time alone is asked for: what would help it is not found."""
-    if isinstance(workload, ModelWorkload):
+    if isinstance(workload, OperatorWorkload):
         return replace(workload, options=replace(workload.options, limits=False))
     return replace(workload, options=replace(workload.options, limits=False))
 
@@ -91,7 +94,11 @@ def total_us(result: Predicted | StepSummary) -> float:
 
 def step_of(result: Predicted) -> str:
     """What is predicted of a model: its name, precision and sizes; empty of an operator."""
-    return "" if isinstance(result, Result) else step_of_each_title(result)
+    if isinstance(result, Result):
+        return ""
+    from gpusim.report.model_tables import step_of_each_title  # noqa: PLC0415 -- of models alone
+
+    return step_of_each_title(result)
 
 
 def evidence_of(result: Predicted) -> Evidence | None:

@@ -23,17 +23,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpusim.execution.cases import CaseResult, OperatorWorkload
-from gpusim.execution.models import ModelWorkload
-from gpusim.models.policy import PolicyError, Precision, default_layout
 from gpusim.numbers.formats import Dtype
 from gpusim.prediction.results import Result
-from gpusim.step.model import ModelResult, StepSummary
 from gpusim.studies.explain.parts import Part
 from gpusim.studies.workload import Predicted, Workload, total_us
 from gpusim.workloads.gemm import Gemm
+
+if TYPE_CHECKING:
+    from gpusim.execution.models import ModelWorkload
+    from gpusim.models.policy import Precision
+    from gpusim.step.model import ModelResult, StepSummary
 
 LEAST_GAIN = 0.01
 """Fraction of the time below which a gain is not worth a line; how exact predictions are is another matter."""
@@ -85,8 +87,8 @@ class Advice:
 
 def proposals(workload: Workload, result: Predicted, parts: Sequence[Part]) -> list[Proposal]:
     """Proposals of all rules."""
-    if isinstance(workload, ModelWorkload):
-        assert isinstance(result, ModelResult)
+    if not isinstance(workload, OperatorWorkload):
+        assert not isinstance(result, Result)
         return list(_of_model(workload, result, parts))
     assert isinstance(result, Result)
     return list(_of_product(workload, result, parts)) if isinstance(workload.operator, Gemm) else []
@@ -169,6 +171,8 @@ def _fuller_wave(changed: Any, gemm: Gemm, result: Result, parts: Sequence[Part]
 
 
 def _of_model(workload: ModelWorkload, result: ModelResult, parts: Sequence[Part]) -> Iterator[Proposal]:
+    from gpusim.models.policy import PolicyError, default_layout  # noqa: PLC0415 -- of models alone
+
     policy = workload.policy
 
     def with_policy(rule: str, text: str, **values: Any) -> Iterator[Proposal]:

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 
 from gpusim.hardware.gpu import Gpu
 from gpusim.prediction.results import Result
-from gpusim.step.model import ModelResult
 from gpusim.studies.explain.parts import MEANINGS, WORK, Part, named
 from gpusim.studies.workload import Predicted
 from gpusim.units import GIGA, MEGA
@@ -58,11 +57,11 @@ def losses(result: Predicted, parts: tuple[Part, ...], gpu: Gpu) -> tuple[Loss, 
         gpu: that of the prediction.
     """
     found: dict[str, float] = {}
-    if isinstance(result, ModelResult):
+    if isinstance(result, Result):
+        _add(found, _work(result, gpu), 1.0)
+    else:
         for one in result.step.computed:
             _add(found, _work(one.result, gpu), one.total_us / one.result.kernel_time_us)
-    else:
-        _add(found, _work(result, gpu), 1.0)
     others: dict[str, float] = {}
     for part in parts:
         name = part.name.rpartition(": ")[2]

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gpusim.prediction.results import Result
 from gpusim.sim.causes import Cause
-from gpusim.step.model import ModelResult
 from gpusim.studies.workload import Predicted, total_us
 from gpusim.workloads.attention import Attention
 from gpusim.workloads.collective import Collective
@@ -27,6 +27,9 @@ from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.memory_bound import Pointwise
 from gpusim.workloads.operators import Operator
 from gpusim.workloads.vector import Elementwise, LayerNorm, Softmax
+
+if TYPE_CHECKING:
+    from gpusim.step.model import ModelResult
 
 _MEMORY = (Cause.LONG_SCOREBOARD, Cause.LG_THROTTLE)
 _SHARED_MEMORY = (Cause.SHORT_SCOREBOARD, Cause.MIO_THROTTLE)
@@ -88,7 +91,7 @@ class Part:
 
 def parts_of(result: Predicted) -> tuple[Part, ...]:
     """The parts of a prediction, the largest first; they add up to its time."""
-    found = _of_step(result) if isinstance(result, ModelResult) else _of_operator(result)
+    found = _of_operator(result) if isinstance(result, Result) else _of_step(result)
     whole_us = total_us(result)
     ordered = sorted(found.items(), key=lambda item: (-item[1], item[0]))
     return tuple(Part(name, us, us / whole_us) for name, us in ordered if us)

@@ -11,16 +11,18 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gpusim.confidence import variant_interval
-from gpusim.execution.cases import CaseResult
-from gpusim.execution.models import ModelWorkload
+from gpusim.execution.cases import CaseResult, OperatorWorkload
 from gpusim.files.yamlfile import SpecError
 from gpusim.prediction.results import Result
 from gpusim.specs.load import Spec
 from gpusim.specs.overrides import is_number, number_like, values_of
-from gpusim.step.model import StepSummary
 from gpusim.studies.workload import GpuVariant, Workload, total_us
+
+if TYPE_CHECKING:
+    from gpusim.step.model import StepSummary
 
 FACTORS = (1.1, 2.0)
 """How much better."""
@@ -167,6 +169,6 @@ def overrides_of(resource: Resource, factor: float, spec: Spec) -> dict[str, flo
 
 
 def _resources(workload: Workload) -> tuple[Resource, ...]:
-    if not isinstance(workload, ModelWorkload):
+    if isinstance(workload, OperatorWorkload):
         return *RESOURCES, *SCALED
     return (*RESOURCES, *SCALED, *OF_MODELS, *(OF_SEVERAL if workload.gpus > 1 else ()))

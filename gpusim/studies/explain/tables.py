@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpusim.prediction.results import Result
 from gpusim.report.calibration_notes import uncalibrated, uncalibrated_tables
 from gpusim.report.formatting import interval_text, ratio_text, time_text
 from gpusim.report.limit_text import limit_text
-from gpusim.report.model_tables import step_title
 from gpusim.report.text_table import TextTable
 from gpusim.studies.explain.explanation import Explanation
 from gpusim.studies.explain.parts import meaning_of
 from gpusim.studies.explain.sensitivities import FACTORS, Sensitivity, limit_saving
+
+if TYPE_CHECKING:
+    from gpusim.step.model import ModelResult
 
 DOUBLED = FACTORS[-1]
 LEAST_SHARE = 0.0005
@@ -50,8 +52,14 @@ def parts_table(found: Explanation, workload: str) -> TextTable:
     interval = interval_text(*found.of.interval)
     rows.append(("all", time_text(found.total_us), "100.0", interval and f"8 in 10 runs: {interval}"))
     result = found.of.result
-    title = f"{workload} on {found.of.gpu}" if isinstance(result, Result) else step_title(result)
+    title = f"{workload} on {found.of.gpu}" if isinstance(result, Result) else _step_title(result)
     return TextTable(title, ("part", ">time", ">%", "what happens"), tuple(rows))
+
+
+def _step_title(result: ModelResult) -> str:
+    from gpusim.report.model_tables import step_title  # noqa: PLC0415 -- of models alone
+
+    return step_title(result)
 
 
 def differences_table(found: Explanation) -> TextTable:
