@@ -50,6 +50,8 @@ ROWS_OF_ada := 100
 ROWS_OF_pascal := 40
 ROWS_OF_ampere_ga10x := 200
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
+# Hundreds of tests start a process: modules are compiled to byte code once, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-browser capture-libraries zoo zoo-page zoo-section replay fuzz site site-serve schemas calibrate calibrate-libraries intervals generations check format bench bench-baseline readme language-models published-tokens datasheets figures dist dist-check constraints clean
