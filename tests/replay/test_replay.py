@@ -9,6 +9,7 @@ import pytest
 from corpus import Case, Figures, boards, moved, record, recorded, recorded_version, replay
 
 from gpusim.sim.drivers.choice import VARIABLE
+from gpusim.specs import load_spec
 from gpusim.version import MODEL_VERSION
 
 BY_BOARD: dict[str, list[tuple[Case, Figures]]] = {}
@@ -16,8 +17,14 @@ for _case, _figures in recorded():
     BY_BOARD.setdefault(_case["arch"], []).append((_case, _figures))
 
 
-@pytest.mark.parametrize("board", boards())
-@pytest.mark.parametrize("compiled", ["0", "1"])
+# The reference driver takes four times as long: the first board of each library, the others with the slow tests.
+OF_LIBRARIES = {load_spec(board).system.library.name: board for board in reversed(boards())}.values()
+DRIVERS = [("1", board) for board in boards()] + [
+    pytest.param("0", board, marks=() if board in OF_LIBRARIES else pytest.mark.slow) for board in boards()
+]
+
+
+@pytest.mark.parametrize(("compiled", "board"), DRIVERS)
 def test_every_board_predicts_what_is_recorded(board: str, compiled: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, compiled)
     assert board in BY_BOARD, f"no case of {board}: make replay"
