@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -169,9 +170,16 @@ def measured_line(shape: tuple[int, int, int], time_us: float, **other: str) -> 
     return ",".join(values.values())
 
 
+@cache
+def shipped_spec(name: str) -> Spec:
+    """A shipped board. Nothing in it can change: it is loaded once."""
+    return load_spec(name)
+
+
+@cache
 def unfitted_spec(name: str) -> Spec:
     """A board with values of datasheets, microbenchmarks and assumptions, without the fit to timings."""
-    fitted = [path for path in load_spec(name).files if path.stem.endswith("_fitted")]
+    fitted = [path for path in shipped_spec(name).files if path.stem.endswith("_fitted")]
     return load_spec(name, without=fitted[0] if fitted else None)
 
 

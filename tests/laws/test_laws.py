@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import pytest
 import simpy
-from conftest import RunGpusim, suited
+from conftest import RunGpusim, shipped_spec, suited
 from gemm_kernels import DTYPES, LAYOUTS
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -38,7 +38,7 @@ from gpusim.sim.initial import Simulation
 from gpusim.sim.memory.random_words import RandomWords
 from gpusim.sim.simulate import simulate
 from gpusim.sim.state import CTA_ENDED, FINISHED, RUNNING, Warp
-from gpusim.specs import Spec, load_spec, with_overrides
+from gpusim.specs import Spec, with_overrides
 from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
@@ -55,10 +55,7 @@ SMALL = st.integers(min_value=1, max_value=400)
 LARGE = st.integers(min_value=1, max_value=20_000)
 
 
-@cache
-def board(name: str) -> Spec:
-    """Drawn by its name, which is short enough to print."""
-    return load_spec(name)
+board = shipped_spec  # drawn by its name, which is short enough to print
 
 
 def gemms(sizes: st.SearchStrategy[int], batches: tuple[int, ...] = (1, 1, 3)) -> st.SearchStrategy[Gemm]:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import corpus
 import pytest
+from conftest import shipped_spec
 from corpus import Case, Figures, boards, moved, record, recorded, recorded_version, replay
 
 from gpusim.sim.drivers.choice import VARIABLE
-from gpusim.specs import load_spec
 from gpusim.version import MODEL_VERSION
 
 BY_BOARD: dict[str, list[tuple[Case, Figures]]] = {}
@@ -18,9 +18,10 @@ for _case, _figures in recorded():
 
 
 # The reference driver takes four times as long: the first board of each library, the others with the slow tests.
-OF_LIBRARIES = {load_spec(board).system.library.name: board for board in reversed(boards())}.values()
-DRIVERS = [("1", board) for board in boards()] + [
-    pytest.param("0", board, marks=() if board in OF_LIBRARIES else pytest.mark.slow) for board in boards()
+BOARDS = boards()
+OF_LIBRARIES = {shipped_spec(board).system.library.name: board for board in reversed(BOARDS)}.values()
+DRIVERS = [("1", board) for board in BOARDS] + [
+    pytest.param("0", board, marks=() if board in OF_LIBRARIES else pytest.mark.slow) for board in BOARDS
 ]
 
 
