@@ -98,6 +98,12 @@ def _own_simulator(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("gpusim.sim.drivers.choice._Preference.compiled", compiled)
 
 
+@pytest.fixture
+def reference_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For workers with a few small cases each, as in ``tests/execution``."""
+    monkeypatch.setattr("gpusim.sim.drivers.choice._Preference.compiled", False)
+
+
 @pytest.fixture(autouse=True)
 def _no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """No lines of progress, which come on a busy machine only; processes of their own print none either."""
