@@ -50,14 +50,17 @@ ROWS_OF_ada := 100
 ROWS_OF_pascal := 40
 ROWS_OF_ampere_ga10x := 200
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
+# Hundreds of tests start a process: modules are compiled to byte code once, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-browser capture-libraries zoo zoo-page zoo-section replay fuzz site site-serve schemas calibrate calibrate-libraries intervals generations check format bench bench-baseline readme language-models published-tokens datasheets figures dist dist-check constraints clean
+.PHONY: help demo test test-durations test-slow test-browser capture-libraries zoo zoo-page zoo-section replay fuzz site site-serve schemas calibrate calibrate-libraries intervals generations check format bench bench-baseline readme language-models published-tokens datasheets figures dist dist-check constraints clean
 
 help:
 	@echo "make demo         install, run experiments/a100_vs_v100_gemm.yaml, print the table and the paths of the plots"
 	@echo "make test         install the development tools and the libraries of captures, run the tests (make test-slow: the slow ones;"
 	@echo "                  make capture-libraries: PyTorch, torchvision, timm, transformers, ONNX; make test CAPTURE=: without them)"
+	@echo "make test-durations  the tests, and those that take longest into CONTRIBUTING.md"
 	@echo "make test-browser run the tests of pages in headless Chromium, which it installs on Debian"
 	@echo "make fuzz         10,000 damaged inputs, 1,000 damaged journals, random products; counts by outcome (SEED=n)"
 	@echo "make check        lint, types, import contracts (make format: rewrite the layout)"
@@ -92,6 +95,12 @@ CAPTURE ?= yes
 test: $(VENV)/.dev $(if $(CAPTURE),$(VENV)/.capture)
 	$(BIN)/gpusim cache compile
 	$(PYTEST) -m "not slow and not browser"
+
+# The slowest tests, listed in CONTRIBUTING.md.
+test-durations: $(VENV)/.dev $(VENV)/.capture
+	$(BIN)/gpusim cache compile
+	$(PYTEST) -m "not slow and not browser" --junitxml=results/tests.xml
+	$(BIN)/python benchmarks/slowest_tests.py results/tests.xml --write
 
 test-slow: $(VENV)/.dev
 	$(BIN)/gpusim cache compile

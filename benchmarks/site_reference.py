@@ -283,7 +283,8 @@ def _gpu(specs: Sequence[Spec]) -> Iterator[str]:
 
 
 def _key_row(key: KeyPath, specs: Sequence[Spec]) -> tuple[str, ...]:
-    origins = [origin for spec in specs for path, origin in spec.provenance.items() if re.fullmatch(key.pattern, path)]
+    states_it = re.compile(key.pattern).fullmatch
+    origins = [origin for spec in specs for path, origin in spec.provenance.items() if states_it(path)]
     numbers = [
         float(one.value) for one in origins if isinstance(one.value, int | float) and not isinstance(one.value, bool)
     ]

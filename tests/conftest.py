@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from gpusim.experiment.definition import Experiment
 from gpusim.experiment.loading import load_experiment
 from gpusim.library.catalogue import Kernel
 from gpusim.prediction.selection import considered, multiplies, refusals
+from gpusim.sim.drivers.code_folder import is_kept
 from gpusim.specs import Spec, load_spec
 from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
@@ -29,6 +31,8 @@ pytest_plugins = ("browser_pages", "served")
 TESTS = Path(__file__).resolve().parent
 REPOSITORY = TESTS.parent
 MEASURED_VARIABLE = "GPUSIM_MEASURED"
+MACHINE_CODE = is_kept()
+"""Whether `gpusim cache compile` came first, as in `make test`."""
 
 MEASURED_HEADER = (
     "gpu,op,batch,m,n,k,dtype,acc_dtype,layout,sparsity,time_us,method,l2,"
@@ -44,6 +48,12 @@ LoadExperiment = Callable[[str], Experiment]
 for _number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, lambda *_: None)
+
+# One core for each process of pytest: commands start one of theirs per core, and several libraries a thread.
+_WORKER = os.environ.get("PYTEST_XDIST_WORKER")
+if _WORKER and hasattr(os, "sched_setaffinity"):
+    _cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {_cores[int(_WORKER.removeprefix("gw")) % len(_cores)]})
 
 # The same examples everywhere, however busy the machine; `make fuzz` draws others.
 settings.register_profile("gpusim", derandomize=True, deadline=None)
@@ -78,8 +88,19 @@ def process_group(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.fixture(autouse=True)
-def _own_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test begins with the reference driver: what one prefers to compile, the next one does not."""
+def _own_simulator(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test begins with the compiled driver, which gives the outcomes of the reference driver to the bit, faster.
+
+    ``tests/machine/test_drivers.py`` compares the two. Processes that a test starts choose for themselves; workers for
+    the few small cases of ``tests/execution`` would take longer to load machine code.
+    """
+    compiled = MACHINE_CODE and request.path.parent != TESTS / "execution"
+    monkeypatch.setattr("gpusim.sim.drivers.choice._Preference.compiled", compiled)
+
+
+@pytest.fixture
+def reference_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For workers with a few small cases each, as in ``tests/execution``."""
     monkeypatch.setattr("gpusim.sim.drivers.choice._Preference.compiled", False)
 
 
@@ -99,9 +120,12 @@ def _defects_are_raised() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _store_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Remember simulated launches where no user's are."""
+    """Remember simulated launches where no user's are, in one place for all processes of pytest."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if _WORKER else own) / "launches"
+    folder.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GPUSIM_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("GPUSIM_CACHE", str(folder))
         yield
 
 
@@ -152,9 +176,16 @@ def measured_line(shape: tuple[int, int, int], time_us: float, **other: str) -> 
     return ",".join(values.values())
 
 
+@cache
+def shipped_spec(name: str) -> Spec:
+    """A shipped board. Nothing in it can change: it is loaded once."""
+    return load_spec(name)
+
+
+@cache
 def unfitted_spec(name: str) -> Spec:
     """A board with values of datasheets, microbenchmarks and assumptions, without the fit to timings."""
-    fitted = [path for path in load_spec(name).files if path.stem.endswith("_fitted")]
+    fitted = [path for path in shipped_spec(name).files if path.stem.endswith("_fitted")]
     return load_spec(name, without=fitted[0] if fitted else None)
 
 

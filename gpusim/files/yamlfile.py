@@ -106,7 +106,7 @@ def read_yaml(path: Path) -> YamlFile:
     Raises:
         SpecError: it cannot be read, is not YAML, repeats a key or exceeds a bound.
     """
-    return _read_at(path, _signature(path))
+    return _read_at(path, signature_of(path))
 
 
 def read_text(path: Path) -> str:
@@ -150,7 +150,7 @@ def _read_at(path: Path, signature: tuple[int, int]) -> YamlFile:
     return YamlFile(path, data, lines, hashlib.sha256(content).hexdigest())
 
 
-def _signature(path: Path) -> tuple[int, int]:
+def signature_of(path: Path) -> tuple[int, int]:
     """Changes whenever the file does; keys the caches."""
     try:
         status = path.stat()

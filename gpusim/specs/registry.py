@@ -13,15 +13,17 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 
 from gpusim.errors import MOST_REPEATED, excerpt, shown
-from gpusim.files.yamlfile import MAX_BYTES, SpecError, YamlFile, error_at, read_text, read_yaml
+from gpusim.files.yamlfile import MAX_BYTES, SpecError, YamlFile, error_at, read_text, read_yaml, signature_of
 from gpusim.specs.folders import first_file, is_path, search_folders
 
 MOST_SUGGESTED = 4
 """Most names that are suggested because they begin as an unknown one does."""
+MOST_REMEMBERED = 2**15
+"""Most pairs of a file and a name whose search is remembered: those of each shipped board in each shipped file."""
 _BRAND_WORDS = ("nvidia", "tesla", "geforce")
 _LOG = logging.getLogger(__name__)
 
@@ -105,8 +107,12 @@ def _claims(path: Path) -> set[str]:
 
 def _may_name(path: Path, wanted: str) -> bool:
     """Whether a file goes by a name, or the name stands in it between other words, perhaps written with escapes."""
-    if normalised(path.stem) == wanted:
-        return True
+    return normalised(path.stem) == wanted or _names_somewhere(path, signature_of(path), wanted)
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _names_somewhere(path: Path, signature: tuple[int, int], wanted: str) -> bool:
+    del signature  # only keys the cache
     text, spelt = read_text(path), "[^a-z0-9]*".join(wanted)
     return "\\" in text or re.search(rf"(?<![a-z0-9]){spelt}(?![a-z0-9])", text.lower()) is not None
 

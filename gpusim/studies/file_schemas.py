@@ -11,6 +11,7 @@ import inspect
 import textwrap
 from collections import ChainMap
 from collections.abc import Callable, Mapping
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -54,7 +55,8 @@ TITLES: Mapping[str, str] = {
 _ENTRY = "LayerEntry"
 
 
-def attribute_docstrings(of: type) -> dict[str, str]:
+@cache
+def attribute_docstrings(of: type) -> Mapping[str, str]:
     """The text below each field of a class that has one, by the name of the field.
 
     >>> from gpusim.models.layers.views import KvCache
@@ -77,7 +79,7 @@ class _Documented(GenerateJsonSchema):
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         made = super().model_schema(schema)
         records = [one for one in schema["cls"].__mro__ if issubclass(one, BaseModel) and one is not BaseModel]
-        texts = ChainMap(*map(attribute_docstrings, records))
+        texts = ChainMap(*(dict(attribute_docstrings(one)) for one in records))
         for key, part in made.get("properties", {}).items():
             if key in texts:
                 part.setdefault("description", texts[key])

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from conftest import shipped_spec
 from gemm_kernels import BOARDS
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,13 +35,13 @@ def seen(ranked: Ranked) -> list[tuple[object, ...]]:
 
 
 def systems() -> list[System]:
-    shipped = [load_spec(name) for name in BOARDS]
+    as_shipped = [shipped_spec(name) for name in BOARDS]
     older = [load_spec("V100-SXM2-16GB", cuda=10)]
     faster = [
-        with_overrides(load_spec(name), {"dram.peak_bandwidth_gb_per_s": 5000.0, "sm.count": 60})
+        with_overrides(shipped_spec(name), {"dram.peak_bandwidth_gb_per_s": 5000.0, "sm.count": 60})
         for name in ("A100-SXM4-80GB", "H100-SXM5-80GB", "T4")
     ]
-    return [spec.system for spec in (*shipped, *older, *faster)]
+    return [spec.system for spec in (*as_shipped, *older, *faster)]
 
 
 SYSTEMS = st.sampled_from(systems())
@@ -116,7 +117,7 @@ def test_convolutions_ranked_together_have_the_plans_they_have_alone(
 
 
 def test_operators_that_differ_in_more_than_their_sizes_are_not_ranked_together() -> None:
-    t4, a100 = load_spec("T4").system, load_spec("A100-SXM4-80GB").system
+    t4, a100 = shipped_spec("T4").system, shipped_spec("A100-SXM4-80GB").system
     gemm, cold, warm = Gemm(512, 512, 512, Dtype.FP16), Options(), Options(l2="warm")
     others: list[tuple[System, Operator, Options]] = [
         (a100, gemm, cold),
@@ -133,7 +134,7 @@ def test_operators_that_differ_in_more_than_their_sizes_are_not_ranked_together(
 
 
 def test_a_prediction_from_a_ranking_made_before_is_the_same() -> None:
-    system, options = load_spec("V100-SXM2-16GB").system, Options(load="burst")
+    system, options = shipped_spec("V100-SXM2-16GB").system, Options(load="burst")
     gemms = [Gemm(m, 1024, 1024, Dtype.FP16) for m in (64, 2048)]
     for gemm, ranked in zip(gemms, rank_together([(system, gemm, options) for gemm in gemms]), strict=True):
         assert ranked is not None
@@ -143,7 +144,7 @@ def test_a_prediction_from_a_ranking_made_before_is_the_same() -> None:
 @pytest.mark.parametrize("name", ["T4", "H100-SXM5-80GB"])
 def test_sizes_beyond_doubles_are_planned_as_exactly_as_others(name: str) -> None:
     # one product above the limit makes all that are planned with it use Python's numbers
-    gpu, system = load_spec(name).system.gpu, load_spec(name).system
+    gpu, system = shipped_spec(name).system.gpu, shipped_spec(name).system
     gemms = [Gemm(3000, 1096, 712, Dtype.FP16), Gemm(2**62, 8, 8, Dtype.FP16)]
     problems = [problem_of(gemm) for gemm in gemms]
     assert [problem.is_large for problem in problems] == [False, True]

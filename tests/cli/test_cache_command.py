@@ -23,9 +23,10 @@ from gpusim.version import MODEL_VERSION
 
 @pytest.fixture(autouse=True)
 def machine_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of machine code in the place of the user's."""
+    """An empty folder of machine code in the place of the user's; commands begin with the reference driver."""
     folder = tmp_path / "code"
     monkeypatch.setenv(FOLDER_VARIABLE, str(folder))
+    monkeypatch.setattr(choice._Preference, "compiled", False)
     return folder
 
 

@@ -93,7 +93,7 @@ def report(made_up: list[str], tmp_path_factory: pytest.TempPathFactory) -> Cali
     folder = tmp_path_factory.mktemp("calibration")
     table = folder / "runs.csv"
     table.write_text("\n".join([MEASURED_HEADER, *made_up]) + "\n", encoding="utf-8")
-    return calibrate("t4", [table], folder / "mine.yaml", service=Service(2), arch_path=[specs(folder)])
+    return calibrate("t4", [table], folder / "mine.yaml", service=Service(), arch_path=[specs(folder)])
 
 
 def specs(folder: Path) -> Path:
@@ -385,7 +385,7 @@ def test_libraries_of_different_versions_of_cuda_have_biases_of_their_own(
     table = tmp_path / "runs.csv"
     table.write_text("\n".join([f"{MEASURED_HEADER},cuda", *4 * lines]) + "\n", encoding="utf-8")
     report = calibrate(
-        "t4", [table], tmp_path / "mine.yaml", rows_per_table=1, service=Service(2), arch_path=[specs(tmp_path)]
+        "t4", [table], tmp_path / "mine.yaml", rows_per_table=1, service=Service(), arch_path=[specs(tmp_path)]
     )
     write_spec(report, tmp_path / "mine.yaml", "2026-01-01")
     folder = tmp_path / "libraries"
@@ -421,7 +421,7 @@ def test_a_few_runs_of_ones_own_do_not_undo_an_earlier_fit(write_runs: WriteRuns
     for shape in LARGE[:2]:
         time_us = predict(spec.system, Gemm(*shape, Dtype.FP16)).kernel_time_us
         lines.append(measured_line(shape, time_us, method="profiler", l2="cold"))
-    report = calibrate("t4", [write_runs(lines)], tmp_path / "mine.yaml", service=Service(2))
+    report = calibrate("t4", [write_runs(lines)], tmp_path / "mine.yaml", service=Service())
     found = report.calibration.bias[None]
     assert known
     assert all(found[f"mma.{feature}"] == pytest.approx(weight, abs=0.05) for feature, weight in known.items())

@@ -61,7 +61,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> CalibrationReport:
     lines += [line("slow", "profiler", shape, SLOWER) for shape in LARGE[1:]]
     table = folder / "runs.csv"
     table.write_text("\n".join([MEASURED_HEADER, *lines]) + "\n", encoding="utf-8")
-    return calibrate("t4", [table], folder / "mine.yaml", service=Service(2), arch_path=[specs(folder)])
+    return calibrate("t4", [table], folder / "mine.yaml", service=Service(), arch_path=[specs(folder)])
 
 
 def test_what_a_source_adds_goes_to_its_way_of_timing_and_not_to_the_gpu(report: CalibrationReport) -> None:

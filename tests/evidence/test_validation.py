@@ -202,6 +202,7 @@ def test_tables_are_kept_apart_by_gpu_type_and_operator_in_the_order_of_the_file
     ]
 
 
+@pytest.mark.usefixtures("reference_driver")
 def test_processes_change_nothing_but_the_time_it_takes(write_runs: WriteRuns) -> None:
     shapes = [(64 * place, 256, 128) for place in range(1, 25)]
     path = write_runs([line(shape, 10.0) for shape in shapes])
@@ -363,7 +364,7 @@ TABLES = [
 @pytest.fixture(scope="module")
 def measured_tables(measured_folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
     names = sorted({name for name, _ in TABLES})
-    report = validate([measured_folder / "validate" / f"{name}.csv" for name in names], service=Service(2))
+    report = validate([measured_folder / "validate" / f"{name}.csv" for name in names], service=Service())
     assert not report.reasons
     return {(Path(table["file"]).stem, table["gpu"]): table for table in report.as_dict()["tables"]}
 

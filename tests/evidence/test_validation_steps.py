@@ -23,7 +23,7 @@ def end_to_end(measured_folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def neusight(end_to_end: Path) -> EndToEndReport:
-    return validate_steps([end_to_end / "neusight.csv"], Service(2))
+    return validate_steps([end_to_end / "neusight.csv"], Service())
 
 
 @pytest.mark.slow
@@ -47,7 +47,7 @@ def trained(end_to_end: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
     header, *lines = (end_to_end / "nvidia_pytorch.csv").read_text(encoding="utf-8").splitlines()
     table = tmp_path_factory.mktemp("trained") / "trained.csv"
     _ = table.write_text("\n".join([header, *(line for line in lines if ",train," in line)]), encoding="utf-8")
-    return validate_steps([table], Service(2)).as_dict()
+    return validate_steps([table], Service()).as_dict()
 
 
 @pytest.mark.slow

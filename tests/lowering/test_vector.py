@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY
+from conftest import REPOSITORY, shipped_spec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,14 +26,14 @@ from gpusim.prediction.selection import UnsupportedError
 from gpusim.prediction.vector_selection import vector_kernel
 from gpusim.program import Alu, executed
 from gpusim.roofline import vector_bounds_us
-from gpusim.specs import list_archs, load_spec
+from gpusim.specs import list_archs
 from gpusim.specs.catalogues import load_vector_kernels
 from gpusim.system import System
 from gpusim.workloads.functions import SCHEMA_FUNCTIONS
 from gpusim.workloads.memory_bound import Access, ColumnReduction, Pointwise, RowReduction
 from gpusim.workloads.vector import Elementwise, LayerNorm, Reduction, RowsOperator, Softmax, VectorOperator
 
-BOARDS = [entry.name for entry in list_archs() if load_spec(entry.name).system.library.vector_kernels]
+BOARDS = [entry.name for entry in list_archs() if shipped_spec(entry.name).system.library.vector_kernels]
 
 
 def _fp32(elements: int, run: int | None = None, distinct: int | None = None) -> Access:
@@ -70,13 +70,13 @@ SMALL: tuple[VectorOperator, ...] = (
     ColumnReduction("norm_weight_gradients", 600, 1024, (X, X), (_fp32(1024), _fp32(1024))),
     ColumnReduction("mean_variance", 96000, 80, (_fp32(96000 * 80, run=800),), (_fp32(80), _fp32(80))),
 )
-ONE_A_KERNEL = tuple({vector_kernel(load_spec("t4").system, one).kind: one for one in SMALL}.values())
+ONE_A_KERNEL = tuple({vector_kernel(shipped_spec("t4").system, one).kind: one for one in SMALL}.values())
 NAMES = [f"{one.function}-{'x'.join(map(str, one.extents))}-{one.dtype.value}" for one in SMALL]
 
 
 @pytest.mark.parametrize("board", BOARDS)
 def test_each_board_predicts_each_operator_at_or_above_its_bound(board: str) -> None:
-    system = load_spec(board).system
+    system = shipped_spec(board).system
     for operator in ONE_A_KERNEL:
         result = predict(system, operator)
         assert result.consistent, (operator, result.notes)
@@ -131,7 +131,7 @@ def test_sampled_agrees_with_full_on_long_loops_without_barriers(t4: System) -> 
 @settings(max_examples=25)
 def test_twice_the_rows_take_longer(kind: str, m: int, quads: int) -> None:
     def time_us(rows: int) -> float:
-        return predict(load_spec("a100-pcie-40gb").system, _operator(kind, rows, 4 * quads)).kernel_time_us
+        return predict(shipped_spec("a100-pcie-40gb").system, _operator(kind, rows, 4 * quads)).kernel_time_us
 
     assert time_us(2 * m) >= 0.99 * time_us(m)
 
@@ -211,7 +211,7 @@ def test_gradients_of_batch_norm_with_few_channels_wait_for_one_element_after_th
     images = Pointwise(
         ("normalise_backward",), elements, (x, x, of_channel, of_channel), (Access(elements, Dtype.FP16),)
     )
-    system = load_spec(board).system
+    system = shipped_spec(board).system
     found = sum(predict(system, operator, Options(l2="cold")).kernel_time_us for operator in (gradients, images))
     assert found == pytest.approx(measured_us, rel=0.2)
 
@@ -266,7 +266,7 @@ def test_reductions_have_the_grids_that_were_recorded(
     operator: Reduction | ColumnReduction, grid: tuple[int, int, int], threads: int
 ) -> None:
     """A100 (facebookresearch/HolisticTraceAnalysis, pytorch-labs/segment-anything-fast); their y is our z."""
-    launch = predict(load_spec("a100-sxm4-40gb").system, operator, Options(detail="bound")).launch
+    launch = predict(shipped_spec("a100-sxm4-40gb").system, operator, Options(detail="bound")).launch
     assert (launch.grid, launch.threads) == (grid, threads)
 
 
@@ -287,7 +287,7 @@ def test_softmax_of_short_and_of_unaligned_rows_takes_the_recorded_time(
 ) -> None:
     """Kernels of BF16 on an H100 (AMD-AGI/TraceLens, CUDA 12.4): rows of 8 share warps, of 5185 begin anywhere."""
     options = Options(load="burst", torch=torch)
-    found = predict(load_spec("h100-sxm5-80gb").system, Softmax(m, n, Dtype.BF16), options)
+    found = predict(shipped_spec("h100-sxm5-80gb").system, Softmax(m, n, Dtype.BF16), options)
     assert found.kernel_time_us == pytest.approx(measured_us, rel=0.1)
 
 
@@ -344,7 +344,7 @@ def test_largest_elements_with_their_places_take_the_recorded_time(
     operator: RowReduction | ColumnReduction, measured_us: float
 ) -> None:
     """Masks of bytes, A100 (pytorch-labs/segment-anything-fast): comparisons bind, DRAM would take a third."""
-    found = predict(load_spec("a100-sxm4-40gb").system, operator, Options(load="burst"))
+    found = predict(shipped_spec("a100-sxm4-40gb").system, operator, Options(load="burst"))
     assert found.kernel_time_us == pytest.approx(measured_us, rel=0.1)
     assert found.kernel_time_us > 3 * found.bounds_us["dram"]
 
@@ -398,7 +398,7 @@ def test_rows_that_do_not_stay_in_l2_are_read_again_from_dram(t4: System) -> Non
 def test_what_ctas_read_again_meanwhile_counts_for_l2_too(n: int, reads: float) -> None:
     """Softmax of 65536x8192 on V100 takes 10.6 ms, the time of all three passes at the bandwidth of DRAM (NeuSight)."""
     softmax = Softmax(65536, n, Dtype.FP32)
-    read_bytes = predict(load_spec("v100-pcie-32gb").system, softmax, Options(torch="2.1")).counters.dram_read_bytes
+    read_bytes = predict(shipped_spec("v100-pcie-32gb").system, softmax, Options(torch="2.1")).counters.dram_read_bytes
     assert read_bytes == pytest.approx(reads * 65536 * n * 4, rel=0.03)
 
 
@@ -406,7 +406,7 @@ def test_what_ctas_read_again_meanwhile_counts_for_l2_too(n: int, reads: float) 
 def test_registers_of_an_architecture_decide_how_many_ctas_an_sm_holds(board: str, dtype: str, ctas: int) -> None:
     """cunn_SoftMaxForward of PyTorch 2.1.2 has 34 registers on sm_70 and 29 on sm_80, with 512 threads."""
     softmax = Softmax(4096, 4096, Dtype(dtype))
-    assert predict(load_spec(board).system, softmax, Options(torch="2.1")).launch.occupancy == ctas
+    assert predict(shipped_spec(board).system, softmax, Options(torch="2.1")).launch.occupancy == ctas
 
 
 @pytest.mark.parametrize(
@@ -422,7 +422,7 @@ def test_recorded_layer_norms_take_the_predicted_time(
     board: str, m: int, n: int, dtype: str, measured_us: float
 ) -> None:
     """Traces of AMD-AGI/TraceLens, pytorch-labs/segment-anything-fast and facebookresearch/HolisticTraceAnalysis."""
-    found = predict(load_spec(board).system, LayerNorm(m, n, Dtype(dtype)), Options(l2="warm", load="burst"))
+    found = predict(shipped_spec(board).system, LayerNorm(m, n, Dtype(dtype)), Options(l2="warm", load="burst"))
     assert found.kernel_time_us == pytest.approx(measured_us, rel=0.12)
 
 
@@ -443,7 +443,7 @@ def test_the_gradient_of_pooling_takes_the_time_of_its_index_arithmetic() -> Non
     pixels, windows = 32 * 64 * 112 * 112, 32 * 64 * 56 * 56
     places = Access(pixels, Dtype.FP64, 56 * 56, windows)
     gradient = Pointwise(("max_pool_backward",), pixels, (_fp32(pixels, 56 * 56, windows), places), (_fp32(pixels),))
-    found = predict(load_spec("v100-sxm2-32gb").system, gradient, Options(l2="cold", load="burst"))
+    found = predict(shipped_spec("v100-sxm2-32gb").system, gradient, Options(l2="cold", load="burst"))
     assert found.kernel == "max_pool_backward_nchw"
     assert found.kernel_time_us == pytest.approx(637, rel=0.05)
 
@@ -451,7 +451,7 @@ def test_the_gradient_of_pooling_takes_the_time_of_its_index_arithmetic() -> Non
 @pytest.mark.parametrize(("pixels", "threads"), [(49, 64), (196, 224), (784, 512)])
 def test_batch_norm_in_inference_has_a_cta_for_each_channel_of_an_image(pixels: int, threads: int) -> None:
     """cuDNN's bn_fw_inf_1C11_kernel_NCHW, whose CTAs of small images take far longer than their bytes."""
-    board, elements = load_spec("a100-sxm4-40gb").system, 32 * 256 * pixels
+    board, elements = shipped_spec("a100-sxm4-40gb").system, 32 * 256 * pixels
     images, of_channel = _fp16(elements, pixels), _fp32(elements, distinct=256)
     norm = Pointwise(("normalise_inference",), elements, (images, of_channel), (_fp16(elements),))
     found = predict(board, norm, Options(l2="cold", load="burst"))
@@ -462,7 +462,7 @@ def test_batch_norm_in_inference_has_a_cta_for_each_channel_of_an_image(pixels: 
 
 def test_resized_images_with_channels_apart_have_a_thread_for_each_pixel() -> None:
     """PyTorch's upsample_bilinear2d_out_frame: one CTA for planes of 14 x 14, one dependent load after the other."""
-    board, pixels = load_spec("rtx-3090").system, 14 * 14
+    board, pixels = shipped_spec("rtx-3090").system, 14 * 14
 
     def resized(planes: int, run: int | None) -> Result:
         elements = planes * pixels
@@ -536,7 +536,7 @@ def _softmax_kernel(system: System) -> VectorKernel:
 
 
 def test_every_kernel_says_how_its_figures_are_known() -> None:
-    kernels = load_spec("t4").system.library.vector_kernels
+    kernels = shipped_spec("t4").system.library.vector_kernels
     assert len(kernels) == len({(kernel.kind, kernel.name, kernel.since) for kernel in kernels})
     assert len({kernel.kind for kernel in kernels}) == 6
     for kernel in kernels:

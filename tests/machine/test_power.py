@@ -263,7 +263,8 @@ def test_a_simulated_board_settles_at_its_limit_or_its_highest_clock(
 
 def test_zeros_draw_less_power_than_numbers_and_those_of_one_sign_less_than_others_or_run_at_a_higher_clock() -> None:
     for name in REAL_BOARDS:
-        held = [predict(unfitted(name), Gemm(*LARGE, Dtype.FP16), Options(operands=one)) for one in OPERANDS]
+        arch = unfitted(name)
+        held = [predict(arch, Gemm(*LARGE, Dtype.FP16), Options(operands=one)) for one in OPERANDS]
         for drawn, less in pairwise(held):
             assert (less.timing.clock_mhz, -less.counters.power_w) > (drawn.timing.clock_mhz, -drawn.counters.power_w)
             assert less.time_us <= drawn.time_us * (1 + 1e-6)  # to which the governor solves for a clock

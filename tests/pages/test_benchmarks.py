@@ -24,6 +24,7 @@ import readme
 import sections
 import shapes
 import shared_values
+import slowest_tests
 import summary
 import traces_table
 from comparison import Measured, Metric, Results, compared, costs
@@ -367,7 +368,7 @@ def test_a_page_without_the_markers_of_a_section_is_refused(tmp_path: Path) -> N
         sections.replaced(page, {"speed": ""})
 
 
-@pytest.mark.parametrize("module", [comparison, sections, shapes])
+@pytest.mark.parametrize("module", [comparison, sections, shapes, slowest_tests])
 def test_examples_of_the_benchmarks_hold(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 
@@ -431,3 +432,17 @@ def test_errors_of_published_figures_are_those_of_times() -> None:
         published_tokens.Figure(text, 1, *one) for one in (("first_ms", 40.0), ("of_all", 880.0), ("of_gpu", 440.0))
     ]
     assert [published_tokens.error(one, slow) for one in figures] == pytest.approx([0.1, 0.1, 0.1])
+
+
+def test_the_slowest_tests_are_listed_with_what_they_hold(tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    cases = [("tests.a.test_a", "test_one_is_two[1]", 1.5), ("tests.a.test_a", "test_one_is_two[2]", 2.5)]
+    cases += [("gpusim.units", "gpusim.units.ceil_div", 1.0)]
+    rows = (f'<testcase classname="{module}" name="{name}" time="{seconds}"/>' for module, name, seconds in cases)
+    report.write_text(f"<testsuites><testsuite>{''.join(rows)}</testsuite></testsuites>", encoding="utf-8")
+    assert slowest_tests.slowest_table(report).splitlines()[2:] == [
+        "| 4.0 s | 2 | `tests/a/test_a.py` | one is two |",
+        "| 1.0 s | 1 | `gpusim/units.py` | examples of `gpusim.units.ceil_div` |",
+        "",
+        "3 cases in 0.1 minutes, added up over processes; these take 100 %.",
+    ]

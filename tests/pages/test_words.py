@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,14 +34,15 @@ SUFFIXES = {".py", ".yaml", ".md", ".toml", ".cff", ".ipynb"}
 NOT_READ = {".git", ".venv", "results", "dist", "CHANGELOG.md", Path(__file__).name}
 
 
-def sources() -> list[Path]:
-    """Text of the project's own, but for the changelog, which names what was."""
+@cache
+def sources() -> dict[Path, list[str]]:
+    """Lines of the project's own text, but for the changelog, which names what was."""
     found = [REPOSITORY / "Makefile"]
     for path in sorted(REPOSITORY.rglob("*")):
         parts = path.relative_to(REPOSITORY).parts
         if path.suffix in SUFFIXES and path.is_file() and not any(part in NOT_READ or part[0] == "." for part in parts):
             found.append(path)
-    return found
+    return {path: path.read_text(encoding="utf-8").splitlines() for path in found}
 
 
 @pytest.mark.parametrize("pattern", RETIRED)
@@ -48,8 +50,8 @@ def test_retired_words_do_not_come_back(pattern: str) -> None:
     word = re.compile(pattern, re.IGNORECASE)
     found = [
         f"{path.relative_to(REPOSITORY)}:{number}: {line.strip()[:100]}"
-        for path in sources()
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        for path, lines in sources().items()
+        for number, line in enumerate(lines, 1)
         if word.search(line)
     ]
     assert found == [], f"the field says: {RETIRED[pattern]}"

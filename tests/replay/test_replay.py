@@ -6,6 +6,7 @@ from pathlib import Path
 
 import corpus
 import pytest
+from conftest import shipped_spec
 from corpus import Case, Figures, boards, moved, record, recorded, recorded_version, replay
 
 from gpusim.sim.drivers.choice import VARIABLE
@@ -16,8 +17,15 @@ for _case, _figures in recorded():
     BY_BOARD.setdefault(_case["arch"], []).append((_case, _figures))
 
 
-@pytest.mark.parametrize("board", boards())
-@pytest.mark.parametrize("compiled", ["0", "1"])
+# The reference driver takes four times as long: the first board of each library, the others with the slow tests.
+BOARDS = boards()
+OF_LIBRARIES = {shipped_spec(board).system.library.name: board for board in reversed(BOARDS)}.values()
+DRIVERS = [("1", board) for board in BOARDS] + [
+    pytest.param("0", board, marks=() if board in OF_LIBRARIES else pytest.mark.slow) for board in BOARDS
+]
+
+
+@pytest.mark.parametrize(("compiled", "board"), DRIVERS)
 def test_every_board_predicts_what_is_recorded(board: str, compiled: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, compiled)
     assert board in BY_BOARD, f"no case of {board}: make replay"

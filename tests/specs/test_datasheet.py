@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
+from conftest import shipped_spec
 
 from gpusim.errors import InputError
 from gpusim.numbers.formats import Dtype
@@ -28,7 +29,7 @@ OPERATORS = (
     Convolution(ConvolutionShape(32, 64, 56, 56, 64, 3, 3, pad=(1, 1)), Dtype.FP16),
 )
 BOARDS = [entry.name for entry in list_archs() if entry.name != "teaching"]
-CAPABILITIES = Counter(load_spec(board).gpu.compute_capability for board in BOARDS)
+CAPABILITIES = Counter(shipped_spec(board).gpu.compute_capability for board in BOARDS)
 ALONE = {capability for capability, count in CAPABILITIES.items() if count == 1}
 
 

@@ -1,6 +1,6 @@
 """Boards, types, kernels and plans that the tests of GEMMs draw from."""
 
-from conftest import suited
+from conftest import shipped_spec, suited
 from hypothesis import strategies as st
 
 from gpusim.hardware.gpu import Gpu
@@ -8,16 +8,16 @@ from gpusim.hardware.occupancy import DoesNotFitError
 from gpusim.library.catalogue import Kernel, Sizes, SplitKMode
 from gpusim.lowering.gemm.plan import GemmPlan, plan
 from gpusim.numbers.formats import Dtype
-from gpusim.specs import list_archs, load_spec
+from gpusim.specs import list_archs
 from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
 BOARDS = [entry.name for entry in list_archs()]
 # One of each library, for what depends on kernels and instructions, not on the size of a board.
-BOARDS_OF_LIBRARIES = list({load_spec(name).system.library.name: name for name in BOARDS}.values())
-V100 = load_spec("V100-SXM2-16GB").system
-A100 = load_spec("A100-SXM4-80GB").system
-H100 = load_spec("H100-SXM5-80GB").system
+BOARDS_OF_LIBRARIES = list({shipped_spec(name).system.library.name: name for name in BOARDS}.values())
+V100 = shipped_spec("V100-SXM2-16GB").system
+A100 = shipped_spec("A100-SXM4-80GB").system
+H100 = shipped_spec("H100-SXM5-80GB").system
 VOLTA_SGEMM = "volta_sgemm_128x64_tn"
 VOLTA_HGEMM = "volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_tn"
 TURING_HGEMM = "turing_fp16_s1688gemm_fp16_128x128_ldg8_f2f_tn"
@@ -77,7 +77,7 @@ def made_for(gpu: Gpu, kernel: Kernel, dtype: Dtype, size: int = 512) -> Gemm:
 
 def drawn_plan(data: st.DataObject, name: str, gemm: Gemm) -> GemmPlan | None:
     """A plan of a workload on some kernel and split; None if that kernel does not fit."""
-    arch = load_spec(name).system
+    arch = shipped_spec(name).system
     chosen = data.draw(st.sampled_from(suited(arch, gemm)))
     modes: list[tuple[int, SplitKMode]] = [(1, "in_kernel")]
     modes += [(split, mode) for split in (2, 3, 5, 8) for mode in chosen.family.split_k]
