@@ -62,7 +62,7 @@ FileKindArgument = Annotated[FileKind, typer.Argument(help="What the files state
 MAX_JOBS = 4096
 """More processes than any machine has cores."""
 JobsOption = Annotated[
-    int | None, typer.Option("--jobs", min=1, max=MAX_JOBS, help="Worker processes. Default: one per core.")
+    int | None, typer.Option("--jobs", min=1, max=MAX_JOBS, help="Worker processes. Default: up to one per core.")
 ]
 
 
@@ -112,7 +112,7 @@ def service_of(jobs: int | None, cluster: str = "", *, no_cache: bool = False) -
     from gpusim.execution.service import Service
     from gpusim.execution.workers import available_cores
 
-    return Service(jobs or available_cores(), cluster, cache=not no_cache)
+    return Service(jobs or available_cores(), cluster, jobs_are_asked=jobs is not None, cache=not no_cache)
 
 
 DetailOption = Annotated[

@@ -19,10 +19,12 @@ class Service:
     """Resources for many predictions. Results do not depend on them."""
 
     jobs: int = 1
-    """Worker processes; with 1 the work is done in this process."""
+    """Worker processes, at most; with 1 the work is done in this process."""
     cluster: str = ""
     """Address of a Dask cluster, ``tcp://HOST:PORT``, to work there instead; ``local``: one on this machine, with so
     many workers as there are jobs."""
+    jobs_are_asked: bool = True
+    """Whether so many are asked for, rather than as many as save time."""
     cache: bool = False
     """Whether simulated launches are remembered on disk (:mod:`gpusim.execution.store`), on the machine that they are
     simulated on."""

@@ -41,6 +41,8 @@ CHUNKS, CHUNKS_OF_ESTIMATES = 64, 16
 """A sweep has at least so many where it has as many cases, so that all workers end at about the same time."""
 CHUNKS_NEAR = 8
 """Chunks whose cases may change places."""
+FEW = 16
+"""So many quick cases are done before a worker has started."""
 START_S = 1.0
 """What a worker takes before its first prediction: imports, tables of kernels, compiled code."""
 
@@ -76,11 +78,14 @@ class SweepSize:
         self.reference_s += case.workload.reference_s
         self.seconds += case.workload.seconds
 
-    def tasks(self, jobs: int) -> int:
-        """Tasks to divide the cases into for so many processes; one where workers would not be done earlier."""
+    def tasks(self, service: Service) -> int:
+        """Tasks to divide the cases into; one where workers would not be done earlier, unless they are asked for."""
         tasks = -(-self.quick // self.in_chunk) + self.slow
-        pays = self.seconds * (1 - 1 / max(1, min(jobs, tasks))) > START_S
-        return tasks if pays else min(1, tasks)
+        if service.cluster or service.jobs_are_asked:
+            few = self.quick <= FEW and self.slow <= 1
+        else:
+            few = self.seconds * (1 - 1 / max(1, min(service.jobs, tasks))) <= START_S
+        return min(1, tasks) if few else tasks
 
     @property
     def in_chunk(self) -> int:
@@ -182,7 +187,7 @@ def sweep_numbered(
         tolerant: whether to go on after a defect.
         progress_of_case: of a simulation in this process, which a single case has.
     """
-    tasks = size.tasks(service.jobs)
+    tasks = size.tasks(service)
     numbers = {place: number for number, place in enumerate(size.systems)}
     chunks = (
         [(index, numbers[id(case.system)], case.workload) for index, case in chunk]

@@ -15,7 +15,7 @@ from gpusim.execution.cases import Case, OperatorCase, OperatorWorkload
 from gpusim.execution.journal import JOURNAL, Journal
 from gpusim.execution.resumable import WHOLE, ResumableSweep
 from gpusim.execution.service import Service
-from gpusim.execution.sweep import predict_all, predict_one, sweep
+from gpusim.execution.sweep import SweepSize, predict_all, predict_one, sweep
 from gpusim.experiment.loading import load_experiment
 from gpusim.files.interrupts import stopping_signals
 from gpusim.numbers.formats import Dtype
@@ -35,14 +35,29 @@ def products(count: int, options: Options = BOUND, dtype: str = "fp16") -> list[
 
 
 @pytest.mark.parametrize(("count", "jobs"), [(3, 1), (40, 1), (40, 2)])
-def test_a_sweep_gives_every_case_the_result_that_it_has_alone(
-    monkeypatch: pytest.MonkeyPatch, count: int, jobs: int
-) -> None:
-    monkeypatch.setattr("gpusim.execution.sweep.START_S", 0.0)
+def test_a_sweep_gives_every_case_the_result_that_it_has_alone(count: int, jobs: int) -> None:
     cases = products(count)
     found = list(sweep(cases, Service(jobs)))
     assert sorted(index for index, _ in found) == list(range(count))
     assert all(one.result == predict_one(cases[index]) for index, one in found)
+
+
+@pytest.mark.parametrize(
+    ("service", "least"),
+    [
+        (Service(2), 2),  # asked for
+        (Service(2, jobs_are_asked=False), 1),  # a second process would not have started yet
+        (Service(cluster="tcp://127.0.0.1:1"), 2),
+    ],
+)
+def test_workers_start_where_they_are_asked_for_or_save_time(service: Service, least: int) -> None:
+    cases, size = products(40), SweepSize()
+    for case in cases:
+        size.add(case)
+    assert min(2, size.tasks(service)) == least
+    for case in cases * 100:
+        size.add(case)
+    assert size.tasks(service) > 2
 
 
 def test_cases_of_a_system_and_type_reach_a_worker_together(monkeypatch: pytest.MonkeyPatch) -> None:

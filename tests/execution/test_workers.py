@@ -103,7 +103,7 @@ def test_a_worker_watches_its_parent_before_it_loads_what_takes_time(module: str
 def test_a_script_without_a_guard_is_told_so_in_one_line(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        'import gpusim\ngpusim.sweep({"m": list(range(1, 4000))}, arch="t4", n=64, k=64, detail="bound", jobs=2)\n',
+        'import gpusim\ngpusim.sweep({"m": list(range(1, 200))}, arch="t4", n=64, k=64, detail="bound", jobs=2)\n',
         encoding="utf-8",
     )
     done = subprocess.run(
