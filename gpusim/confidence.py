@@ -197,7 +197,7 @@ class Confidence(Record):
         return "validated" if by_source else "interpolated" if by_any else "extrapolated"
 
     def evidence_in_columns(self, board: str, operator: Operator, sized: Any, source: str = "") -> Any:
-        """As :meth:`evidence`, of operators of one kind.
+        """Whether measured operators surround each of some others, all of one kind (:meth:`evidence`).
 
         Args:
             operator: one of them.

@@ -86,7 +86,7 @@ class _Formulas(NamedTuple):
     """The formulas, traced."""
 
     ranking: Fused
-    """Of each row: estimate [us], score, and size of the grid along x and y."""
+    """Columns of the answer: estimate [us], score, and size of the grid along x and y."""
     schedules: Fused
     """The numbers of :attr:`template`."""
     template: Columns[Schedule]

@@ -98,7 +98,7 @@ class Prepared:
         *,
         limits: bool,
     ) -> Simulated:
-        """As :meth:`result`, before it is found what would help."""
+        """The run at a clock and a power, before it is found what would help: arguments as of :meth:`result`."""
         system, options = self.system, self.options
         chosen = self.timer.planned
         timed = self.timer.timed(at or self.timer.sustained())

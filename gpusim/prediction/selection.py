@@ -57,6 +57,8 @@ def size_classes(system: System, gemm: Gemm, sizes: Mapping[str, Array]) -> list
         gemm: without scales, and with a single type of operands.
         sizes: of each GEMM, by the name of the size.
     """
+    if not len(sizes["m"]):
+        return []
     steps, limits = _size_limits(CacheKey(system.library.kernels))
     m, n, k, batch = (sizes[name] for name in ("m", "n", "k", "batch"))
     # A single row or column changes the call, and with it which of them is looked up.

@@ -76,6 +76,8 @@ def test_rows_too_large_for_arrays_are_left_out() -> None:
     sizes = {"batch": np.ones(3, int), **{name: np.array([64, 2 * side, 65]) for name in "mnk"}}
     parts = estimated_in_columns(system, Gemm(64, 64, 64, Dtype.FP16), Options("estimate"), sizes)
     assert sorted(row for rows, _ in parts for row in rows.tolist()) == [0, 2]
+    only = {name: column[1:2] for name, column in sizes.items()}
+    assert not list(estimated_in_columns(system, Gemm(64, 64, 64, Dtype.FP16), Options("estimate"), only))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ def memory_bytes(tasks: Sequence[Task]) -> float:
 
 @lru_cache(maxsize=8)
 def _memory_bytes(tasks: CacheKey[tuple[Task, ...]]) -> float:
-    """Of these very tasks, which many boards launch."""
+    """Found once for a list of tasks, which many boards launch."""
     return max(live_bytes(tasks.record), default=0.0)
 
 
