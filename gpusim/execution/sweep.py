@@ -33,11 +33,12 @@ from gpusim.system import System
 
 Predicted = TypeVar("Predicted")
 
-MOST_IN_CHUNK = 32
-"""Cases sent to a worker together, at most: some tenths of a second, for smooth progress and quick interrupts."""
+MOST_IN_CHUNK = 128
+"""Cases sent to a worker together, at most: some tenths of a second, for smooth progress and quick interrupts. What is
+evaluated in arrays costs each of many less."""
 MOST_ESTIMATED = 512
-"""Cases of detail ``estimate`` sent together, at most: what is evaluated in arrays costs each of many less."""
-CHUNKS, CHUNKS_OF_ESTIMATES = 64, 16
+"""Cases of detail ``estimate`` sent together, at most."""
+CHUNKS = 16
 """A sweep has at least so many where it has as many cases, so that all workers end at about the same time."""
 CHUNKS_NEAR = 8
 """Chunks whose cases may change places."""
@@ -90,8 +91,8 @@ class SweepSize:
     @property
     def in_chunk(self) -> int:
         """Quick cases that are sent together."""
-        most, least = (MOST_ESTIMATED, CHUNKS_OF_ESTIMATES) if self.estimated == self.quick else (MOST_IN_CHUNK, CHUNKS)
-        return max(1, min(most, self.quick // least))
+        most = MOST_ESTIMATED if self.estimated == self.quick else MOST_IN_CHUNK
+        return max(1, min(most, self.quick // CHUNKS))
 
 
 _Chunk = list[tuple[int, int, Predictable[Predicted]]]
@@ -240,7 +241,7 @@ def _predict_chunk(context: _Context[Predicted, Kept], chunk: _Chunk[Predicted])
     if context.compiled:
         prefer_compiled()
     cases = [Case(context.systems[number], workload) for _, number, workload in chunk]
-    if len(cases) > MOST_IN_CHUNK:  # of many small records, none of which refers to itself
+    if len(cases) > FEW:  # of many small records, none of which refers to itself
         with gc_paused():
             return _predict_cases(context, chunk, cases)
     return _predict_cases(context, chunk, cases)

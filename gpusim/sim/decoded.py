@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+from gpusim.cache_key import CacheKey
 from gpusim.hardware.machine import Machine, MmaTiming
 from gpusim.hardware.occupancy import occupancy
-from gpusim.launch import Launch
+from gpusim.launch import Launch, l2_read_bytes
 from gpusim.program import (
     AcquireStage,
     Alu,
@@ -12,6 +15,7 @@ from gpusim.program import (
     Load,
     LoadBulk,
     Mma,
+    Program,
     ReleaseStage,
     Repeat,
     Role,
@@ -21,6 +25,7 @@ from gpusim.program import (
     longest_loops,
     operations,
 )
+from gpusim.sim.memory.fetches import dram_stream_bytes, fetches_of
 
 
 class WatchedLoop:
@@ -36,6 +41,59 @@ class WatchedLoop:
         """Loaded in each iteration."""
 
 
+class LaunchPrograms:
+    """What the programs of a launch do, on whichever machine."""
+
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+        self.works = launch.works
+        roles = [role for work in self.works for role in work.roles]
+        loops = {id(role): longest_loops(role.program) for role in roles}
+        self._watched = {id(loop): WatchedLoop(loop) for of_role in loops.values() for loop in of_role}
+        self.longest_loop = max((loop.iterations for loop in self._watched.values()), default=0)
+        """Iterations of the longest watched loop."""
+        self.reported_iterations = watched_iterations(launch.roles[-1].program)
+        """Iterations of watched loops that progress counts, of a CTA."""
+        self._first = {role: next(iter(of_role), None) for role, of_role in loops.items()}
+        self.lookahead = launch.lookahead
+        self.stage_consumers = sum(
+            role.warps for role in launch.roles if any(isinstance(op, ReleaseStage) for op in operations(role.program))
+        )
+        """Warps that release each stage of a ring."""
+        self.meets_in_loops = any(
+            isinstance(op, Barrier | AcquireStage | WaitStage)
+            for role in launch.roles
+            for loop in loops[id(role)]
+            for op in loop.body
+        )
+        """Whether the warps of a CTA wait for each other in their loops."""
+        ops = [op for role in launch.roles for op in operations(role.program)]
+        self.instructions = {op.instruction for op in ops if isinstance(op, Mma | WarpgroupMma)}
+        """Instructions that multiply."""
+        self.alu_pipes = {pipe for op in ops if isinstance(op, Alu) for pipe, _ in op.work}
+        """Pipes of other instructions."""
+        self.fetches = fetches_of(launch)
+        """``sampled``: what loads move, by role and the identity of what they read."""
+        self.l2_read_bytes = l2_read_bytes(launch)
+        """What loads request from L2, by tensor [B]."""
+        self.dram_stream_bytes = dram_stream_bytes(launch)
+        """What passes DRAM, in bytes of a stream that takes as long [B]."""
+
+    def watched(self, loop: object) -> WatchedLoop | None:
+        """What an extrapolation compares of a loop, if it watches this one."""
+        return self._watched.get(id(loop))
+
+    def first_loop(self, role: Role) -> Repeat | None:
+        """The watched loop that the warps of a role come to first."""
+        return self._first[id(role)]
+
+
+@lru_cache(maxsize=1024)
+def _programs(launch: CacheKey[Launch]) -> LaunchPrograms:
+    """Cached: a launch is simulated at several clocks, and on machines that differ in one resource."""
+    return LaunchPrograms(launch.record)
+
+
 class DecodedLaunch:
     """What is looked up once for all SMs.
 
@@ -47,39 +105,13 @@ class DecodedLaunch:
     def __init__(self, machine: Machine, launch: Launch) -> None:
         self.machine = machine
         self.launch = launch
+        self.programs = _programs(CacheKey(launch))
         self.ctas_per_sm = occupancy(machine.limits, *launch.resources).ctas
         self.pipes = used_pipes(machine, launch)
-        self.mmas: dict[str, MmaTiming] = {timing.name: timing for timing in machine.mmas}
-        self.works = launch.works
-        roles = [role for work in self.works for role in work.roles]
-        loops = {id(role): longest_loops(role.program) for role in roles}
-        self._watched = {id(loop): WatchedLoop(loop) for of_role in loops.values() for loop in of_role}
-        self.longest_loop = max((loop.iterations for loop in self._watched.values()), default=0)
-        """Iterations of the longest watched loop."""
-        self._first = {role: next(iter(of_role), None) for role, of_role in loops.items()}
-        self.lookahead = launch.lookahead
-        self.stage_consumers = sum(
-            role.warps for role in launch.roles if any(isinstance(op, ReleaseStage) for op in operations(role.program))
+        self.mmas: tuple[MmaTiming, ...] = tuple(
+            timing for timing in machine.mmas if timing.name in self.programs.instructions
         )
-        """Warps that release each stage of a ring."""
-
-    def watched(self, loop: object) -> WatchedLoop | None:
-        """What an extrapolation compares of a loop, if it watches this one."""
-        return self._watched.get(id(loop))
-
-    def first_loop(self, role: Role) -> Repeat | None:
-        """The watched loop that the warps of a role come to first."""
-        return self._first[id(role)]
-
-    @property
-    def meets_in_loops(self) -> bool:
-        """Whether the warps of a CTA wait for each other in their loops."""
-        return any(
-            isinstance(op, Barrier | AcquireStage | WaitStage)
-            for role in self.launch.roles
-            for loop in longest_loops(role.program)
-            for op in loop.body
-        )
+        """Timings of the instructions that its programs name."""
 
 
 def used_pipes(machine: Machine, launch: Launch) -> tuple[str, ...]:
@@ -88,18 +120,30 @@ def used_pipes(machine: Machine, launch: Launch) -> tuple[str, ...]:
     Raises:
         ValueError: a program names an instruction or a pipe that the machine does not have.
     """
+    programs = _programs(CacheKey(launch))
     pipe_of = {timing.name: timing.pipe for timing in machine.mmas}
+    if missing := sorted(programs.instructions - pipe_of.keys()):
+        raise ValueError(f"{launch.name}: the machine has no instruction '{missing[0]}'")
+    named = {pipe_of[name] for name in programs.instructions} | programs.alu_pipes
     known = [pipe.name for pipe in machine.pipes]
-    named: set[str] = set()
-    for role in launch.roles:
-        for op in operations(role.program):
-            match op:
-                case Mma() | WarpgroupMma():
-                    if op.instruction not in pipe_of:
-                        raise ValueError(f"{launch.name}: the machine has no instruction '{op.instruction}'")
-                    named.add(pipe_of[op.instruction])
-                case Alu():
-                    named.update(pipe for pipe, _ in op.work)
-    if unknown := sorted(named - set(known)):
+    if unknown := sorted(named.difference(known)):
         raise ValueError(f"{launch.name}: the machine has no pipe '{unknown[0]}'; it has {', '.join(known)}")
     return tuple(name for name in known if name in named)
+
+
+def watched_iterations(program: Program) -> int:
+    """Iterations that a warp makes in the longest loops of a program.
+
+    >>> watched_iterations((Repeat((Repeat((Compute(1.0),), 7),), 3), Repeat((Compute(1.0),), 4)))
+    25
+    """
+    return _iterations_of(program, {id(loop) for loop in longest_loops(program)}, 1)
+
+
+def _iterations_of(program: Program, watched: set[int], entries: int) -> int:
+    total = 0
+    for op in program:
+        if isinstance(op, Repeat):
+            iterations = entries * op.times
+            total += iterations * (id(op) in watched) + _iterations_of(op.body, watched, iterations)
+    return total

@@ -8,22 +8,18 @@ import numpy as np
 
 from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.drivers.driver import Driver
-from gpusim.sim.encode import EncodedProgram
+from gpusim.sim.encode import encoded
 from gpusim.sim.extrapolate import SNAPSHOT
 from gpusim.sim.memory.blocks import tables_of, units_of
-from gpusim.sim.memory.fetches import fetches_of, pattern_blocks
+from gpusim.sim.memory.fetches import pattern_blocks
 from gpusim.sim.memory.residency import UNRELATED_LINES, WARMING_RUNS
 from gpusim.sim.memory.share import REMEMBERED_BLOCKS
 from gpusim.sim.recurrence import WORTH_ITERATIONS
 from gpusim.sim.state import (
     NONE,
-    AluWork,
     Cta,
     EncodedLaunch,
-    EncodedLoop,
-    EncodedOp,
     EncodedRead,
-    EncodedRole,
     Group,
     Link,
     OccupiedStage,
@@ -57,10 +53,10 @@ class Simulation:
         self.decoded = decoded
         self.full = full
         self.extrapolate = extrapolate
-        fetches = None if full else fetches_of(decoded)
-        self._pattern_blocks = 1 if fetches is None else pattern_blocks(fetches)
+        self._pattern_blocks = 1 if full else pattern_blocks(decoded.programs.fetches)
         self.tables: dict[str, Table] = tables_of(machine, launch) if full else {}
-        self.program = EncodedProgram(decoded, fetches, self.tables)
+        self.program = encoded(decoded, full=full)
+        self.reads = self.program.reads(machine, self.tables)
         self.sms = min(machine.sm_count, launch.ctas) if full else 1
         self.slots = self.sms * decoded.ctas_per_sm
         self.ctas = ceil_div(launch.ctas, 1 if full else machine.sm_count)
@@ -79,7 +75,8 @@ class Simulation:
         iterations = min(FIRST_ITERATIONS * scale, program.iterations) if watches else 0
         blocks = program.blocks if full else min(FIRST_BLOCKS * scale, program.blocks)
         stages = FIRST_STAGES * scale if program.rings else 0
-        marks, ended = FIRST_ITERATIONS * scale if watches else 0, FIRST_ENDED * scale if self.extrapolate else 0
+        marks = min(FIRST_ITERATIONS * scale, self.decoded.programs.reported_iterations) if watches else 0
+        ended = min(FIRST_ENDED * scale, self.ctas) if self.extrapolate else 0
         links = self._links()
         units = units_of(launch, self.tables) if full else 0
         # Of earlier runs and of this one, and what fills the rest.
@@ -89,11 +86,7 @@ class Simulation:
         made: State = driver.state(
             launch=driver.record(self._launch(traced=traced)),
             run=driver.record(self._run(ctas)),
-            ops=records(EncodedOp, program.ops),
-            alu_work=records(AluWork, program.alu_work),
-            loops=records(EncodedLoop, program.loops),
-            roles=records(EncodedRole, program.roles),
-            reads=records(EncodedRead, program.reads),
+            reads=records(EncodedRead, self.reads),
             tables=records(Table, list(self.tables.values())),
             links=records(Link, links),
             sms=records(Sm, self._sms(len(links))),
@@ -111,7 +104,7 @@ class Simulation:
             group_warps=integers(groups, widest),
             iterations_done=integers(warps, len(program.loops)),
             iterations_due=integers(warps, len(program.loops)),
-            fetched=integers(groups, 1 + max((read.key for read in program.reads), default=0)),
+            fetched=integers(groups, 1 + max((read.key for read in self.reads), default=0)),
             loaded=integers(warps if full else 0, len(launch.tensors)),
             in_l2=floats(0 if full else groups, REMEMBERED_BLOCKS),
             ready=floats(groups, blocks),
@@ -135,13 +128,14 @@ class Simulation:
             held_dirty_bytes=floats(lines),
             used=integers(units + 1),
             random_words=integers(min(FIRST_WORDS * scale, MOST_WORDS) if full else 0),
+            **program.held(driver),
         )
         return made
 
     @property
     def _watches_loops(self) -> bool:
         """Whether a loop is long enough for a jump over its periods."""
-        return self.extrapolate and self.decoded.longest_loop > WORTH_ITERATIONS
+        return self.extrapolate and self.decoded.programs.longest_loop > WORTH_ITERATIONS
 
     def _launch(self, *, traced: bool) -> EncodedLaunch:
         decoded = self.decoded
@@ -154,20 +148,20 @@ class Simulation:
             persistent=launch.persistent,
             cold=launch.cold,
             edges=launch.edges is not None,
-            together=decoded.meets_in_loops,
+            together=decoded.programs.meets_in_loops,
             sub_partitions=machine.sub_partitions,
             pipes=len(decoded.pipes),
             links_per_sm=self.links_per_sm,
             roles=len(launch.roles),
             warps=launch.warps,
             warp_slots=self._warp_slots,
-            stage_consumers=decoded.stage_consumers,
+            stage_consumers=decoded.programs.stage_consumers,
             ctas=self.ctas,
             last_round_ctas=self._last_round_ctas,
             sm_count=machine.sm_count,
-            prefetched_blocks=decoded.lookahead + 1,
+            prefetched_blocks=decoded.programs.lookahead + 1,
             in_flight=decoded.ctas_per_sm * max(role.instances for role in launch.roles),
-            first_blocks=max(1, decoded.lookahead),
+            first_blocks=max(1, decoded.programs.lookahead),
             ctas_per_sm=decoded.ctas_per_sm,
             sm_share=ceil_div(self.ctas, self.sms),
             pattern_blocks=self._pattern_blocks,
