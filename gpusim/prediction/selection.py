@@ -6,7 +6,7 @@ import difflib
 import math
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -47,7 +47,10 @@ def usable_kernels(system: System, gemm: Gemm, name: str | None = None, unit: Un
     types = (gemm.dtype, gemm.b_dtype, gemm.group, gemm.accumulate, gemm.sparsity, gemm.blas_call)
     by_rule = (gemm.scales, gemm.m, gemm.n, gemm.k) if gemm.scales or gemm.b_dtype else ()
     alike = (*types, gemm.batch > 1, bool(gemm.counts), *sizes, bisect_left(limits, problem_of(gemm).n), *by_rule)
-    return _usable_kernels(CacheKey(system, (id(system.gpu), id(library.kernels))), CacheKey(gemm, alike), name, unit)
+    found = _usable_kernels(CacheKey(system, (id(system.gpu), id(library.kernels))), CacheKey(gemm, alike), name, unit)
+    if isinstance(found, _Refused):
+        raise UnsupportedError(found.reason(gemm))
+    return found
 
 
 def size_classes(system: System, gemm: Gemm, sizes: Mapping[str, Array]) -> list[Array]:
@@ -83,10 +86,26 @@ def _size_limits(kernels: CacheKey[tuple[Kernel, ...]]) -> tuple[int, list[int]]
     return math.lcm(*multiples), sorted(most | {family.min_n - 1 for family in families})
 
 
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """Why none of the kernels runs GEMMs of a kind."""
+
+    what: str
+    kernels: Sequence[Kernel] = ()
+    """Those that refuse each of them for its sizes; none where their kind alone is refused."""
+
+    def reason(self, gemm: Gemm) -> str:
+        """Why none runs one of these GEMMs."""
+        if not self.kernels:
+            return self.what
+        reasons = dict.fromkeys(reason for kernel in self.kernels for reason in refusals(gemm, kernel))
+        return f"{self.what}: {'; '.join(reasons)}"
+
+
 @lru_cache(maxsize=4096)
 def _usable_kernels(
     of_system: CacheKey[System], of_gemm: CacheKey[Gemm], name: str | None, unit: Unit | None
-) -> tuple[Kernel, ...]:
+) -> tuple[Kernel, ...] | _Refused:
     system, gemm = of_system.record, of_gemm.record
     gpu = system.gpu
     types = (gemm.dtype, gemm.b_dtype, gemm.group, gemm.accumulate, gemm.sparsity, gemm.scales)
@@ -94,12 +113,12 @@ def _usable_kernels(
     if name is None:
         multiplying = [kernel for kernel in multiplying if _serves(kernel, gemm)]
     if not multiplying:
-        raise UnsupportedError(_unsupported(system, gemm, unit))
+        return _Refused(_unsupported(system, gemm, unit))
     accepting = [kernel for kernel in multiplying if not refusals(gemm, kernel)]
     if name is not None:
-        return (_pinned(name, gpu, gemm, multiplying, accepting),)
+        return _pinned(name, gpu, gemm, multiplying, accepting)
     if not accepting:
-        raise UnsupportedError(_all_refuse(gpu, gemm, multiplying))
+        return _all_refuse(gpu, gemm, multiplying)
     found = considered(accepting, multiplying)
     if gemm.scales:
         return found[:1]
@@ -124,19 +143,21 @@ def _serves(kernel: Kernel, gemm: Gemm) -> bool:
     return kernel.family.min_n <= columns <= most and (kernel.batches or (gemm.batch == 1 and not gemm.counts))
 
 
-def _pinned(name: str, gpu: Gpu, gemm: Gemm, multiplying: Sequence[Kernel], accepting: Sequence[Kernel]) -> Kernel:
+def _pinned(
+    name: str, gpu: Gpu, gemm: Gemm, multiplying: Sequence[Kernel], accepting: Sequence[Kernel]
+) -> tuple[Kernel] | _Refused:
     """The kernel of a printed name, if it can run the GEMM."""
     layout = gemm.blas_call.layout
     named = [kernel for kernel in multiplying if kernel.printed_name(layout, gemm.dtype) == name]
     if named and not set(named) & set(accepting):
-        raise UnsupportedError(f"{name}: {'; '.join(refusals(gemm, named[0]))}")
+        return _Refused(name, named[:1])
     if not accepting:
-        raise UnsupportedError(_all_refuse(gpu, gemm, multiplying))
+        return _all_refuse(gpu, gemm, multiplying)
     printed = {kernel.printed_name(layout, gemm.dtype): kernel for kernel in accepting}
     if name not in printed:
         near = _nearest(name, tuple(printed))
-        raise UnsupportedError(f"no kernel '{name}' for {gemm.dtype.value} on {gpu.name}; nearest: {near}")
-    return printed[name]
+        return _Refused(f"no kernel '{name}' for {gemm.dtype.value} on {gpu.name}; nearest: {near}")
+    return (printed[name],)
 
 
 @lru_cache(maxsize=256)
@@ -145,11 +166,13 @@ def _nearest(name: str, printed: tuple[str, ...]) -> str:
     return ", ".join(difflib.get_close_matches(name, printed, n=3, cutoff=0.0))
 
 
-def _all_refuse(gpu: Gpu, gemm: Gemm, multiplying: Sequence[Kernel]) -> str:
-    """Why none of the kernels that multiply these types runs the GEMM."""
+def _all_refuse(gpu: Gpu, gemm: Gemm, multiplying: Sequence[Kernel]) -> _Refused:
+    """None of the kernels that multiply these types runs the GEMM."""
     for_matrices = [kernel for kernel in multiplying if kernel.family.max_n is None]
-    reasons = dict.fromkeys(reason for kernel in for_matrices or multiplying for reason in refusals(gemm, kernel))
-    return f"{_wanted(gemm)} on {gpu.name}: {'; '.join(reasons)}"
+    alike: dict[object, Kernel] = {}
+    for kernel in for_matrices or multiplying:
+        alike.setdefault((kernel.layouts, kernel.family.multiple_of, kernel.alignment), kernel)
+    return _Refused(f"{_wanted(gemm)} on {gpu.name}", tuple(alike.values()))
 
 
 def _check_instructions(gpu: Gpu, kernels: Iterable[Kernel]) -> None:
