@@ -24,6 +24,7 @@ from gpusim.library.catalogue import Kernel
 from gpusim.prediction.selection import considered, multiplies, refusals
 from gpusim.sim.drivers.code_folder import is_kept
 from gpusim.specs import Spec, load_spec
+from gpusim.specs.registry import _said
 from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
@@ -108,6 +109,12 @@ def reference_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 def _no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """No lines of progress, which come on a busy machine only; processes of their own print none either."""
     monkeypatch.setattr("gpusim.progress.LINE_EVERY_S", math.inf)
+
+
+@pytest.fixture(autouse=True)
+def _own_notes() -> None:
+    """Each test reads which boards short names select, which a process says once."""
+    _said.clear()
 
 
 @pytest.fixture(scope="session", autouse=True)

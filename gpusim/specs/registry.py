@@ -189,8 +189,15 @@ def _answering(name: str, entries: Sequence[ArchEntry], folders: Sequence[Path])
     return None
 
 
+_said: set[tuple[str, Path]] = set()
+"""Short names whose choice this process has logged, with the board's file."""
+
+
 def _log_choice(name: str, selected: ArchEntry, folders: Iterable[Path]) -> None:
-    """Log which board a short name selects, and the boards with all of its words that it could stand for."""
+    """Log once which board a short name selects, and the boards with all of its words that it could stand for."""
+    if (name, selected.path) in _said:
+        return
+    _said.add((name, selected.path))
     short = next(one for one in selected.short_names if normalised(one) == normalised(name))
     words = _words(short)
     others = {
