@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -98,7 +99,8 @@ class _Refused:
         """Why none runs one of these GEMMs."""
         if not self.kernels:
             return self.what
-        reasons = dict.fromkeys(reason for kernel in self.kernels for reason in refusals(gemm, kernel))
+        asked = _asked(gemm)
+        reasons = dict.fromkeys(reason for kernel in self.kernels for reason in _refusals(asked, kernel))
         return f"{self.what}: {'; '.join(reasons)}"
 
 
@@ -114,7 +116,8 @@ def _usable_kernels(
         multiplying = [kernel for kernel in multiplying if _serves(kernel, gemm)]
     if not multiplying:
         return _Refused(_unsupported(system, gemm, unit))
-    accepting = [kernel for kernel in multiplying if not refusals(gemm, kernel)]
+    asked = _asked(gemm)
+    accepting = [kernel for kernel in multiplying if not _refusals(asked, kernel)]
     if name is not None:
         return _pinned(name, gpu, gemm, multiplying, accepting)
     if not accepting:
@@ -263,21 +266,36 @@ def multiplies(gpu: Gpu, gemm: Gemm, kernel: Kernel, unit: Unit | None = None) -
     )
 
 
+class _Asked(NamedTuple):
+    """What kernels refuse a GEMM for."""
+
+    layout: str
+    sizes: tuple[tuple[str, int], ...]
+    """Names and values of m, n and k of the kernel."""
+    leading: dict[str, int]
+    """Leading dimensions by their names."""
+
+
+def _asked(gemm: Gemm) -> _Asked:
+    problem = problem_of(gemm)
+    rows, columns = ("n", "m") if problem.swapped else ("m", "n")
+    leading = {name: getattr(gemm, name) for name in gemm.leading_dimensions}
+    return _Asked(gemm.blas_call.layout, ((rows, problem.m), (columns, problem.n), ("k", problem.k)), leading)
+
+
 def refusals(gemm: Gemm, kernel: Kernel) -> list[str]:
     """Why a library would not run a workload on a kernel that multiplies its type: layout, sizes or alignment."""
-    family, problem = kernel.family, problem_of(gemm)
+    return _refusals(_asked(gemm), kernel)
+
+
+def _refusals(asked: _Asked, kernel: Kernel) -> list[str]:
+    layout, sizes, leading = asked
     found = []
-    layout = gemm.blas_call.layout
     if layout not in kernel.layouts:
         found.append(f"its kernels read layout {' or '.join(kernel.layouts)}, not {layout}")
-    sizes = {"m": problem.m, "n": problem.n, "k": problem.k}
-    if problem.swapped:
-        sizes = {"n": problem.m, "m": problem.n, "k": problem.k}
-    for (name, size), unit in zip(sizes.items(), family.multiple_of, strict=True):
-        if size % unit:
-            found.append(_not_a_multiple(name, size, unit))
+    multiples = zip(sizes, kernel.family.multiple_of, strict=True)
+    found += [_not_a_multiple(name, size, unit) for (name, size), unit in multiples if size % unit]
     alignment = kernel.alignment or 1
-    leading = {name: getattr(gemm, name) for name in gemm.leading_dimensions}
     found += [_not_a_multiple(name, size, alignment) for name, size in leading.items() if size % alignment]
     return found
 
