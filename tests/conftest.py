@@ -24,7 +24,7 @@ from gpusim.library.catalogue import Kernel
 from gpusim.prediction.selection import considered, multiplies, refusals
 from gpusim.sim.drivers.code_folder import is_kept
 from gpusim.specs import Spec, load_spec
-from gpusim.specs.registry import _said
+from gpusim.specs.registry import _resolved
 from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
@@ -97,6 +97,7 @@ def _own_simulator(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     """
     compiled = MACHINE_CODE and request.path.parent != TESTS / "execution"
     monkeypatch.setattr("gpusim.sim.drivers.choice._Preference.compiled", compiled)
+    monkeypatch.setattr("gpusim.sim.drivers.choice._Preference.reference_s", 0.0)
 
 
 @pytest.fixture
@@ -114,7 +115,7 @@ def _no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _own_notes() -> None:
     """Each test reads which boards short names select, which a process says once."""
-    _said.clear()
+    _resolved.cache_clear()
 
 
 @pytest.fixture(scope="session", autouse=True)

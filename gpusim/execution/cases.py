@@ -21,7 +21,7 @@ from gpusim.prediction.ranked import Ranked
 from gpusim.prediction.results import Result
 from gpusim.prediction.timing import Simulate
 from gpusim.progress import Progress
-from gpusim.sim.drivers.choice import SAMPLED_S
+from gpusim.sim.drivers.choice import LIMITS_S, SAMPLED_S
 from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 from gpusim.workloads.operators import Operator
@@ -94,7 +94,7 @@ class OperatorWorkload:
         simulated = self.options.detail == "sampled" or (
             self.options.detail == "estimate" and not isinstance(self.operator, Gemm)
         )
-        return SAMPLED_S if simulated else 0.0
+        return (SAMPLED_S if simulated else 0.0) + (LIMITS_S if simulated and self.options.finds_limits else 0.0)
 
     @property
     def seconds(self) -> float:

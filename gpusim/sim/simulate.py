@@ -21,7 +21,7 @@ from gpusim.program import Compute, Role
 from gpusim.progress import Progress
 from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.drive import drive
-from gpusim.sim.drivers.choice import WARP_ITERATION_S, chosen_driver
+from gpusim.sim.drivers.choice import WARP_ITERATION_S, chosen_driver, counted
 from gpusim.sim.drivers.reference import ReferenceDriver
 from gpusim.sim.initial import Simulation
 from gpusim.sim.outcome import LaunchOutcome, Simulated, busy_by_resource
@@ -76,7 +76,8 @@ def _simulate_sampled(
 ) -> LaunchOutcome:
     decoded = DecodedLaunch(machine, launch)
     driver = ReferenceDriver() if recorder is not None else chosen_driver()
-    simulated = drive(Simulation(decoded, extrapolate=extrapolate), driver, recorder)
+    with counted(driver):
+        simulated = drive(Simulation(decoded, extrapolate=extrapolate), driver, recorder)
     requested_bytes = decoded.programs.l2_read_bytes
     # What is left to be written back passes DRAM in the next run, as what the one before left did in this one.
     dram = decoded.programs.dram_stream_bytes / machine.dram_bytes_per_cycle
@@ -96,7 +97,8 @@ def _simulate_full(
     total = launch.ctas * decoded.programs.reported_iterations
     reference_s = WARP_ITERATION_S * total * launch.warps
     driver = ReferenceDriver() if recorder is not None else chosen_driver(reference_s)
-    simulated = drive(Simulation(decoded, full=True), driver, recorder, progress=progress, iterations=total)
+    with counted(driver):
+        simulated = drive(Simulation(decoded, full=True), driver, recorder, progress=progress, iterations=total)
     return LaunchOutcome(
         cycles=max(simulated.cycles, _l2_cycles(simulated)),
         stall_cycles=simulated.stall_cycles,

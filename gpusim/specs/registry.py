@@ -149,6 +149,22 @@ def _names(head: YamlFile, key: str) -> tuple[str, ...]:
 
 def _resolve(name: str, folders: Sequence[Path]) -> Path:
     """File of a board. A name beats a stem beats an alias beats a short name; an earlier folder beats a later one."""
+    return _resolved(name, tuple(folders), tuple(map(_state, folders)))
+
+
+def _state(folder: Path) -> tuple[tuple[str, int, int], ...]:
+    """Changes whenever a spec of a folder does."""
+    try:
+        found = [entry for entry in os.scandir(folder) if entry.name.endswith(".yaml")]
+        return tuple(sorted((one.name, one.stat().st_mtime_ns, one.stat().st_size) for one in found))
+    except OSError:  # which file it is, reading it says
+        return ()
+
+
+@lru_cache(maxsize=256)
+def _resolved(name: str, folders: tuple[Path, ...], state: tuple[object, ...]) -> Path:
+    """Searched, and reported, once for the state of the folders."""
+    del state
     if len(name) > MOST_REPEATED:
         raise UnknownGpuError(f"{excerpt(name)}: unknown GPU; see 'archs list'")
     wanted = normalised(name)
@@ -189,15 +205,8 @@ def _answering(name: str, entries: Sequence[ArchEntry], folders: Sequence[Path])
     return None
 
 
-_said: set[tuple[str, Path]] = set()
-"""Short names whose choice this process has logged, with the board's file."""
-
-
 def _log_choice(name: str, selected: ArchEntry, folders: Iterable[Path]) -> None:
-    """Log once which board a short name selects, and the boards with all of its words that it could stand for."""
-    if (name, selected.path) in _said:
-        return
-    _said.add((name, selected.path))
+    """Log which board a short name selects, and the boards with all of its words that it could stand for."""
     short = next(one for one in selected.short_names if normalised(one) == normalised(name))
     words = _words(short)
     others = {

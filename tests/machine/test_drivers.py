@@ -265,11 +265,28 @@ def test_the_variable_forces_either_way(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_compiling_has_to_pay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
-    assert [choice.compiling_pays(seconds) for seconds in (0.5, 5.0, 50.0)] == [False, False, True]
+    assert [choice.compiling_pays(seconds) for seconds in (0.1, 5.0, 50.0)] == [False, False, True]
     assert not is_kept()
     _ = machine_code([doubled], [(VALUES,)])
     assert is_kept()
-    assert [choice.compiling_pays(seconds) for seconds in (0.5, 5.0, 50.0)] == [False, True, True]
+    assert [choice.compiling_pays(seconds) for seconds in (0.1, 5.0, 50.0)] == [False, True, True]
+
+
+def test_what_the_reference_driver_has_taken_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(choice._Preference, "compiled", False)
+    one = (machine(), Launch("one", Grid(3), (Role(1, (Compute(9.0),)),), Resources(32, 1, 0)))
+    assert isinstance(choice.chosen_driver(), ReferenceDriver)
+    first = simulate(*one)
+    assert choice._Preference.reference_s > 0.0
+    monkeypatch.setattr(choice._Preference, "reference_s", 1.0)
+    assert isinstance(choice.chosen_driver(), ReferenceDriver)  # nothing is kept
+    _ = machine_code([doubled], [(VALUES,)])
+    assert isinstance(choice.chosen_driver(), CompiledDriver)
+    monkeypatch.setattr(choice._Preference, "reference_s", 0.0)
+    assert isinstance(choice.chosen_driver(), CompiledDriver)  # and stays
+    monkeypatch.setenv(choice.VARIABLE, "0")
+    assert simulate(*one) == first
 
 
 def test_without_numba_only_force_is_an_error(

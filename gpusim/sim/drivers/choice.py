@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from typing import NamedTuple
@@ -29,16 +31,19 @@ class MachineCode(NamedTuple):
     is_kept: Callable[[], bool]
 
 
-SIMULATOR = MachineCode(1.0, 25.0, is_kept)
+SIMULATOR = MachineCode(0.4, 25.0, is_kept)
 """The machine code of the compiled driver."""
-SAMPLED_S, WARP_ITERATION_S = 6e-3, 56e-6
-"""What the reference driver takes: a sampled prediction in the mean, and in ``full`` a warp's iteration of its loop."""
+SAMPLED_S, LIMITS_S, WARP_ITERATION_S = 16e-3, 14e-3, 56e-6
+"""What the reference driver takes: a sampled prediction in the mean, what would help it, and in ``full`` a warp's
+iteration of its loop."""
 
 
 class _Preference:
-    """What this process prefers."""
+    """What this process prefers, and what led it there."""
 
     compiled = False
+    reference_s = 0.0
+    """That the reference driver has taken so far: as long as compiling, at most, before it is done."""
 
 
 def prefer_compiled() -> None:
@@ -60,7 +65,18 @@ def compiles(reference_s: float = 0.0) -> bool:
     Raises:
         InputError: compiling is forced, and numba is not installed; or the environment variable is neither 0 nor 1.
     """
+    if _Preference.reference_s > SIMULATOR.loading_s and not _Preference.compiled:
+        _Preference.compiled = compiling_pays(_Preference.reference_s)
     return _compiles(lambda: _Preference.compiled or compiling_pays(reference_s))
+
+
+@contextmanager
+def counted(driver: Driver) -> Iterator[None]:
+    """A block in which a driver simulates: what the reference driver takes counts for the launches that follow."""
+    start = time.thread_time()
+    yield
+    if isinstance(driver, ReferenceDriver):
+        _Preference.reference_s += time.thread_time() - start
 
 
 def fuses(columns_s: float, code: MachineCode) -> bool:
