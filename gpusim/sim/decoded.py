@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Iterator
+from functools import cached_property, lru_cache
 
 from gpusim.cache_key import CacheKey
 from gpusim.hardware.machine import Machine, MmaTiming
 from gpusim.hardware.occupancy import occupancy
-from gpusim.launch import Launch, l2_read_bytes
+from gpusim.launch import Launch, Work, l2_read_bytes
 from gpusim.program import (
     AcquireStage,
     Alu,
@@ -15,6 +16,7 @@ from gpusim.program import (
     Load,
     LoadBulk,
     Mma,
+    Op,
     Program,
     ReleaseStage,
     Repeat,
@@ -25,7 +27,7 @@ from gpusim.program import (
     longest_loops,
     operations,
 )
-from gpusim.sim.memory.fetches import dram_stream_bytes, fetches_of
+from gpusim.sim.memory.fetches import Fetch, dram_stream_bytes, fetches_of
 
 
 class WatchedLoop:
@@ -42,42 +44,24 @@ class WatchedLoop:
 
 
 class LaunchPrograms:
-    """What the programs of a launch do, on whichever machine."""
+    """What the programs of a launch do, on whichever machine: each looked up when it is asked for."""
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
-        self.works = launch.works
-        roles = [role for work in self.works for role in work.roles]
-        loops = {id(role): longest_loops(role.program) for role in roles}
-        self._watched = {id(loop): WatchedLoop(loop) for of_role in loops.values() for loop in of_role}
-        self.longest_loop = max((loop.iterations for loop in self._watched.values()), default=0)
-        """Iterations of the longest watched loop."""
-        self.reported_iterations = watched_iterations(launch.roles[-1].program)
-        """Iterations of watched loops that progress counts, of a CTA."""
-        self._first = {role: next(iter(of_role), None) for role, of_role in loops.items()}
-        self.lookahead = launch.lookahead
-        self.stage_consumers = sum(
-            role.warps for role in launch.roles if any(isinstance(op, ReleaseStage) for op in operations(role.program))
-        )
-        """Warps that release each stage of a ring."""
-        self.meets_in_loops = any(
-            isinstance(op, Barrier | AcquireStage | WaitStage)
-            for role in launch.roles
-            for loop in loops[id(role)]
-            for op in loop.body
-        )
-        """Whether the warps of a CTA wait for each other in their loops."""
-        ops = [op for role in launch.roles for op in operations(role.program)]
-        self.instructions = {op.instruction for op in ops if isinstance(op, Mma | WarpgroupMma)}
-        """Instructions that multiply."""
-        self.alu_pipes = {pipe for op in ops if isinstance(op, Alu) for pipe, _ in op.work}
-        """Pipes of other instructions."""
-        self.fetches = fetches_of(launch)
-        """``sampled``: what loads move, by role and the identity of what they read."""
-        self.l2_read_bytes = l2_read_bytes(launch)
-        """What loads request from L2, by tensor [B]."""
-        self.dram_stream_bytes = dram_stream_bytes(launch)
-        """What passes DRAM, in bytes of a stream that takes as long [B]."""
+
+    @cached_property
+    def works(self) -> tuple[Work, ...]:
+        """What CTAs do."""
+        return self.launch.works
+
+    @cached_property
+    def _loops(self) -> dict[int, tuple[Repeat, ...]]:
+        """Loops of each role that an extrapolation watches, by the identity of the role."""
+        return {id(role): longest_loops(role.program) for work in self.works for role in work.roles}
+
+    @cached_property
+    def _watched(self) -> dict[int, WatchedLoop]:
+        return {id(loop): WatchedLoop(loop) for of_role in self._loops.values() for loop in of_role}
 
     def watched(self, loop: object) -> WatchedLoop | None:
         """What an extrapolation compares of a loop, if it watches this one."""
@@ -85,7 +69,75 @@ class LaunchPrograms:
 
     def first_loop(self, role: Role) -> Repeat | None:
         """The watched loop that the warps of a role come to first."""
-        return self._first[id(role)]
+        return next(iter(self._loops[id(role)]), None)
+
+    @cached_property
+    def longest_loop(self) -> int:
+        """Iterations of the longest watched loop."""
+        return max((loop.iterations for loop in self._watched.values()), default=0)
+
+    @cached_property
+    def reported_iterations(self) -> int:
+        """Iterations of watched loops that progress counts, of a CTA."""
+        return watched_iterations(self.launch.roles[-1].program)
+
+    @cached_property
+    def lookahead(self) -> int:
+        """Blocks of a CTA that are on their way while one is used, at most."""
+        return self.launch.lookahead
+
+    @cached_property
+    def stage_consumers(self) -> int:
+        """Warps that release each stage of a ring."""
+        return sum(
+            role.warps
+            for role in self.launch.roles
+            if any(isinstance(op, ReleaseStage) for op in operations(role.program))
+        )
+
+    @cached_property
+    def meets_in_loops(self) -> bool:
+        """Whether the warps of a CTA wait for each other in their loops."""
+        return any(
+            isinstance(op, Barrier | AcquireStage | WaitStage)
+            for role in self.launch.roles
+            for loop in self._loops[id(role)]
+            for op in loop.body
+        )
+
+    @cached_property
+    def instructions(self) -> frozenset[str]:
+        """Instructions that multiply."""
+        return frozenset(op.instruction for op in self._operations if isinstance(op, Mma | WarpgroupMma))
+
+    @cached_property
+    def alu_pipes(self) -> frozenset[str]:
+        """Pipes of other instructions."""
+        return frozenset(pipe for op in self._operations if isinstance(op, Alu) for pipe, _ in op.work)
+
+    @property
+    def _operations(self) -> Iterator[Op]:
+        return (op for role in self.launch.roles for op in operations(role.program))
+
+    @cached_property
+    def fetches(self) -> list[dict[int, Fetch]]:
+        """``sampled``: what loads move, by role and the identity of what they read."""
+        return fetches_of(self.launch)
+
+    @cached_property
+    def l2_read_bytes(self) -> dict[str, float]:
+        """What loads request from L2, by tensor [B]."""
+        return l2_read_bytes(self.launch)
+
+    @cached_property
+    def dram_stream_bytes(self) -> float:
+        """What passes DRAM, in bytes of a stream that takes as long [B]."""
+        return dram_stream_bytes(self.launch)
+
+
+def programs_of(launch: Launch) -> LaunchPrograms:
+    """What the programs of this very launch do."""
+    return _programs(CacheKey(launch))
 
 
 @lru_cache(maxsize=1024)
@@ -105,7 +157,7 @@ class DecodedLaunch:
     def __init__(self, machine: Machine, launch: Launch) -> None:
         self.machine = machine
         self.launch = launch
-        self.programs = _programs(CacheKey(launch))
+        self.programs = programs_of(launch)
         self.ctas_per_sm = occupancy(machine.limits, *launch.resources).ctas
         self.pipes = used_pipes(machine, launch)
         self.mmas: tuple[MmaTiming, ...] = tuple(
@@ -120,7 +172,7 @@ def used_pipes(machine: Machine, launch: Launch) -> tuple[str, ...]:
     Raises:
         ValueError: a program names an instruction or a pipe that the machine does not have.
     """
-    programs = _programs(CacheKey(launch))
+    programs = programs_of(launch)
     pipe_of = {timing.name: timing.pipe for timing in machine.mmas}
     if missing := sorted(programs.instructions - pipe_of.keys()):
         raise ValueError(f"{launch.name}: the machine has no instruction '{missing[0]}'")

@@ -12,9 +12,8 @@ from gpusim.cache_key import CacheKey
 from gpusim.canonical_text import canonical
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Launch
-from gpusim.program import Mma, WarpgroupMma, operations
 from gpusim.sim.causes import Cause
-from gpusim.sim.decoded import used_pipes
+from gpusim.sim.decoded import programs_of, used_pipes
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.version import MODEL_VERSION
 
@@ -34,11 +33,11 @@ def outcome_key(machine: Machine, launch: Launch, detail: str = "sampled") -> st
     Raises:
         ValueError: a program names an instruction or a pipe that the machine does not have.
     """
-    written, of_launch = _written(CacheKey(machine)), _written_launch(CacheKey(launch))
+    written = _written(CacheKey(machine))
     used = [written.pipes[name] for name in used_pipes(machine, launch)]
-    used += [written.mmas[name] for name in of_launch.instructions]
+    used += [written.mmas[name] for name in sorted(programs_of(launch).instructions)]
     used += [repr(getattr(machine, name)) for name in _of_dram(launch, detail)]
-    text = "\n".join((str(MODEL_VERSION), _LAYOUT, detail, written.rest, *used, of_launch.text))
+    text = "\n".join((str(MODEL_VERSION), _LAYOUT, detail, written.rest, *used, _written_launch(CacheKey(launch))))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -59,22 +58,10 @@ class _Written:
     rest: str
 
 
-@dataclass(frozen=True, slots=True)
-class _WrittenLaunch:
-    """A launch's content, and the instructions that multiply in it."""
-
-    text: str
-    instructions: tuple[str, ...]
-
-
 @lru_cache(maxsize=512)
-def _written_launch(this: CacheKey[Launch]) -> _WrittenLaunch:
+def _written_launch(this: CacheKey[Launch]) -> str:
     """Content of this very launch, which is simulated on several machines."""
-    launch = this.record
-    instructions = {
-        op.instruction for role in launch.roles for op in operations(role.program) if isinstance(op, Mma | WarpgroupMma)
-    }
-    return _WrittenLaunch(canonical(_simulated(launch)), tuple(sorted(instructions)))
+    return canonical(_simulated(this.record))
 
 
 @lru_cache(maxsize=512)
