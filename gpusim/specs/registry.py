@@ -24,6 +24,8 @@ MOST_SUGGESTED = 4
 """Most names that are suggested because they begin as an unknown one does."""
 MOST_REMEMBERED = 2**15
 """Most pairs of a file and a name whose search is remembered: those of each shipped board in each shipped file."""
+MOST_ENTRIES = 1024
+"""Most files whose names are remembered."""
 _BRAND_WORDS = ("nvidia", "tesla", "geforce")
 _LOG = logging.getLogger(__name__)
 
@@ -83,9 +85,9 @@ def _folder_entries(
         may_be: Tells the files to look into: it takes long to parse them all.
     """
     entries = []
-    for path in sorted(folder.glob("*.yaml")):
+    for path in _yaml_files(folder):
         try:
-            entry = _entry(path) if may_be is None or may_be(path) else None
+            entry = _entry(path, signature_of(path)) if may_be is None or may_be(path) else None
         except SpecError as error:
             if wanted in _claims(path):
                 raise
@@ -93,6 +95,20 @@ def _folder_entries(
         else:
             entries += [] if entry is None else [entry]
     return entries
+
+
+def _yaml_files(folder: Path) -> tuple[Path, ...]:
+    """YAML files of a folder, in the order of their names; none where there is no folder that can be read."""
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 -- names take a fraction of the time of paths
+    except OSError:
+        return ()
+    return _paths(folder, tuple(sorted(name for name in names if name.endswith(".yaml"))))
+
+
+@lru_cache(maxsize=8)
+def _paths(folder: Path, names: Sequence[str]) -> tuple[Path, ...]:
+    return tuple(folder / name for name in names)
 
 
 def _claims(path: Path) -> set[str]:
@@ -126,8 +142,10 @@ def _head_holds(path: Path, words: set[str]) -> bool:
     return words <= _words(" ".join(heads))
 
 
-def _entry(path: Path) -> ArchEntry | None:
+@lru_cache(maxsize=MOST_ENTRIES)
+def _entry(path: Path, signature: tuple[int, int]) -> ArchEntry | None:
     """Name and aliases of a file, or None for a base."""
+    del signature  # only keys the cache
     if not re.search(r"^name\s*:", read_text(path), re.MULTILINE):
         return None
     head = read_yaml(path)

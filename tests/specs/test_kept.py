@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import gpusim.specs.load
 from gpusim.files.kept import PREFIX, kept_or, remove_boards
 from gpusim.specs import load_spec, with_overrides
 from gpusim.specs.load import Spec
@@ -16,7 +18,24 @@ from gpusim.specs.load import Spec
 def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("GPUSIM_CACHE", str(tmp_path))
     monkeypatch.setattr("gpusim.files.kept._Choice.keeps", True)
+    monkeypatch.setattr("gpusim.files.kept.MOST_IN_PROCESS", 0)  # each question reads the folder, as the next process
+    monkeypatch.setattr("gpusim.files.kept._in_process", {})
     return tmp_path
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Paths of the boards that are loaded by a process that knows none."""
+    monkeypatch.setattr("gpusim.files.kept._in_process", {})
+    asked: list[str] = []
+    load = gpusim.specs.load._load
+
+    def noted(path: Path, *others: Any) -> Spec:
+        asked.append(path.stem)
+        return load(path, *others)
+
+    monkeypatch.setattr("gpusim.specs.load._load", noted)
+    return asked
 
 
 def files(folder: Path) -> list[Path]:
@@ -95,3 +114,44 @@ def test_a_folder_that_cannot_be_written_is_done_without(folder: Path, monkeypat
     not_a_folder.touch()
     monkeypatch.setenv("GPUSIM_CACHE", str(not_a_folder))
     assert load_spec("t4") == load_spec("t4")
+
+
+def test_a_process_loads_a_board_once_whether_or_not_a_folder_keeps_it(
+    loads: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpusim.files.kept._Choice.keeps", False)
+    first, again = load_spec("t4"), load_spec("t4")
+    assert again == first
+    with pytest.raises(TypeError):
+        again.provenance["sm.count"] = first.provenance["sm.count"]  # type: ignore[index]
+    assert load_spec("t4", cuda="11.0") != first
+    assert loads == ["t4", "t4"]
+
+
+def test_a_process_forgets_the_board_that_was_asked_for_longest_ago(
+    loads: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpusim.files.kept._Choice.keeps", False)
+    monkeypatch.setattr("gpusim.files.kept.MOST_IN_PROCESS", 2)
+    for name in ("t4", "v100_sxm2_16gb", "t4", "a100_sxm4_80gb", "t4", "v100_sxm2_16gb"):
+        assert load_spec(name).files[0].stem == name
+    assert loads == ["t4", "v100_sxm2_16gb", "a100_sxm4_80gb", "v100_sxm2_16gb"]
+
+
+def test_a_process_loads_a_board_again_after_a_change_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpusim.files.kept._Choice.keeps", False)
+    decides = tmp_path / "one.txt"
+    read: list[str] = []
+
+    def load() -> str:
+        read.append(decides.read_text())
+        return read[-1]
+
+    for text, times in (("a", 2), ("ab", 2), ("c", 1)):
+        decides.write_text(text)
+        for _ in range(times):
+            found = kept_or(str(decides), load, lambda one: [(decides, hashlib.sha256(one.encode()).hexdigest())])
+            assert found == text
+    assert read == ["a", "ab", "c"]
