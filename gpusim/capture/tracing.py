@@ -135,6 +135,7 @@ def traced(source: Source, variant: Variant, point: Point) -> Traced:
             if inductor is not None:
                 compiling = inductor.Compiling(_called, module, arguments, cuda, amp, replaced, layers)
                 if variant.mode == "train":
+                    forward: int
                     recorder.trace, forward = inductor.compiled_training(compiling, results_of)
                     return forward
                 recorder.trace = inductor.compiled_inference(compiling)
