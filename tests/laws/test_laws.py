@@ -229,7 +229,7 @@ def lives(machine: Machine, launch: Launch) -> tuple[list[int], list[Life], dict
 @given(data=st.data(), name=NAMES, warm=st.booleans())
 def test_the_causes_of_a_warp_fill_its_life_without_gap_or_overlap(data: st.DataObject, name: str, warm: bool) -> None:
     spec = board(name)
-    gemm = data.draw(products(name, st.integers(min_value=1, max_value=200)))
+    gemm = data.draw(products(name, st.integers(min_value=1, max_value=160)))
     arch = with_overrides(spec, {"sm.count": 1}).system
     machine, planned = Machine.of(arch.gpu, arch.gpu.clock.max_mhz), chosen_plan(arch, gemm, warm=warm)
     for launch in lower(planned):
