@@ -102,9 +102,11 @@ test-durations: $(VENV)/.dev $(VENV)/.capture
 	$(PYTEST) -m "not slow and not browser" --junitxml=results/tests.xml
 	$(BIN)/python benchmarks/slowest_tests.py results/tests.xml --write
 
-test-slow: $(VENV)/.dev
+# One process runs all tests of a file, which share predictions that take minutes. Files keep their order: those that take
+# longest are not among the last.
+test-slow: $(VENV)/.dev $(if $(CAPTURE),$(VENV)/.capture)
 	$(BIN)/gpusim cache compile
-	$(PYTEST) -m slow
+	$(PYTEST) --dist loadfile --no-loadscope-reorder -m slow
 
 # Debian's Chromium is installed where there is none; of others GPUSIM_CHROMIUM names the program.
 test-browser: $(VENV)/.browser

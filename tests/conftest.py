@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import math
 import os
 import signal
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from gpusim.__main__ import NEW_OBJECTS
 from gpusim.cli import run_cli
 from gpusim.experiment.definition import Experiment
 from gpusim.experiment.loading import load_experiment
@@ -24,7 +26,7 @@ from gpusim.library.catalogue import Kernel
 from gpusim.prediction.selection import considered, multiplies, refusals
 from gpusim.sim.drivers.code_folder import is_kept
 from gpusim.specs import Spec, load_spec
-from gpusim.specs.registry import _resolved
+from gpusim.specs.registry import _said
 from gpusim.system import System
 from gpusim.workloads.gemm import Gemm
 
@@ -55,6 +57,17 @@ _WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 if _WORKER and hasattr(os, "sched_setaffinity"):
     _cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {_cores[int(_WORKER.removeprefix("gw")) % len(_cores)]})
+
+# Nothing that collection makes is garbage. The garbage collector starts after it, passes over all that there is then,
+# and searches as seldom as in the program.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.set_threshold(NEW_OBJECTS)
+    gc.enable()
+
 
 # The same examples everywhere, however busy the machine; `make fuzz` draws others.
 settings.register_profile("gpusim", derandomize=True, deadline=None)
@@ -115,7 +128,7 @@ def _no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _own_notes() -> None:
     """Each test reads which boards short names select, which a process says once."""
-    _resolved.cache_clear()
+    _said.clear()
 
 
 @pytest.fixture(scope="session", autouse=True)

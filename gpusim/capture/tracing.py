@@ -16,7 +16,6 @@ from gpusim.capture.attention import OF_ATTENTION, Replaced
 from gpusim.capture.backward import nested, run_backward
 from gpusim.capture.errors import CaptureError, library_place, place_of, reason_of
 from gpusim.capture.fake_cuda import FakeCuda, OnMeta, autocast, silent, uninitialised
-from gpusim.capture.inductor import Compiling, compiled_inference, compiled_training
 from gpusim.capture.recorder import Layers, Recorder
 from gpusim.capture.recurrent import OF_CUDA
 from gpusim.capture.sizes import Expressions, Point, SizeError, merged
@@ -108,6 +107,7 @@ def traced(source: Source, variant: Variant, point: Point) -> Traced:
             f"{source.named}: this build of PyTorch is for CPUs alone, which cannot trace a backward pass of CUDA; "
             "install one for CUDA, which needs no GPU here, or add --mode inference"
         )
+    inductor = _inductor() if variant.compiled else None  # before anything of PyTorch is replaced
     with gc_paused(), silent(), uninitialised():
         eager = variant.attention == "eager"
         cuda = FakeCuda()
@@ -132,12 +132,13 @@ def traced(source: Source, variant: Variant, point: Point) -> Traced:
             return found
 
         def run() -> int:
-            if variant.compiled:
-                compiling = Compiling(_called, module, arguments, cuda, amp, replaced, layers)
+            if inductor is not None:
+                compiling = inductor.Compiling(_called, module, arguments, cuda, amp, replaced, layers)
                 if variant.mode == "train":
-                    recorder.trace, forward = compiled_training(compiling, results_of)
+                    forward: int
+                    recorder.trace, forward = inductor.compiled_training(compiling, results_of)
                     return forward
-                recorder.trace = compiled_inference(compiling)
+                recorder.trace = inductor.compiled_inference(compiling)
                 return len(recorder.trace.calls)
             with cuda.mode, layers.followed(), replaced, recorder, autocast(amp):
                 if variant.mode != "train":
@@ -162,6 +163,13 @@ def traced(source: Source, variant: Variant, point: Point) -> Traced:
         # A mask of attention has four dimensions, too.
         images = images and any("conv" in call.base or "pool" in call.base for call in recorder.trace.calls)
         return Traced(recorder.trace, forward, resident, parameters, shapes, images, attends, replaced.assumptions)
+
+
+def _inductor() -> Any:
+    """The module that needs TorchInductor."""
+    from gpusim.capture import inductor  # noqa: PLC0415 -- TorchInductor takes seconds to import
+
+    return inductor
 
 
 def _on_cuda(source: Source, variant: Variant, point: Point, cuda: FakeCuda) -> tuple[Any, Any, bool, int]:

@@ -57,10 +57,11 @@ def kept_or(question: str, load: Callable[[], T], files_of: Callable[[T], Files]
         files_of: every file that decides the answer.
     """
     remembered = _Process.remembered
-    with suppress(OSError):
-        if question in remembered and _are_unchanged(remembered[question][0]):
+    with suppress(OSError, KeyError):  # another thread may have removed it
+        known = remembered[question]
+        if _are_unchanged(known[0]):
             remembered.move_to_end(question)
-            return cast(T, remembered[question][1])
+            return cast(T, known[1])
     found, is_new = _kept(question), False
     if found is None:
         loaded = load()
@@ -69,8 +70,9 @@ def kept_or(question: str, load: Callable[[], T], files_of: Callable[[T], Files]
             return loaded
         found, is_new = (signatures, loaded), True
     remembered[question] = found
-    while len(remembered) > MOST_REMEMBERED:
-        _ = remembered.popitem(last=False)
+    if len(remembered) > MOST_REMEMBERED:
+        with suppress(KeyError):
+            _ = remembered.popitem(last=False)
     if is_new and (path := _path(question)) is not None:
         with suppress(OSError):  # without it the next command takes as long
             _write(path, found)

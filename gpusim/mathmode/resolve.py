@@ -222,11 +222,13 @@ def resolve(operation: FrameworkOperation, gpu: Gpu) -> MathMode:
 def _apply(rules: Iterable[Rule], facts: Facts, gpu: Gpu) -> _State:
     """The state after the last rule."""
     state = _State({"type": facts.dtype, "path": facts.dtype, "unit": "", "accumulate": ""})
+    now = state.added_to(facts)
     for rule in rules:
-        if holds(rule.when, state.added_to(facts)):
+        if holds(rule.when, now):
             if rule.then.refuse:
                 raise MathModeError(_refusal(rule, gpu, state.values["type"]))
             state.apply(rule)
+            now = state.added_to(facts)
     return state
 
 

@@ -228,7 +228,12 @@ def release_in(version: Version | str, specifier: str) -> bool:
     if not specifier or not version:
         return not specifier
     parsed = version if isinstance(version, Version) else Version(version)
-    return SpecifierSet(specifier).contains(parsed.base_version)
+    return _releases(specifier).contains(parsed.base_version)
+
+
+@cache
+def _releases(specifier: str) -> SpecifierSet:
+    return SpecifierSet(specifier)
 
 
 def build_in(version: Version, wanted: str) -> bool:

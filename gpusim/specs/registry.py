@@ -149,7 +149,15 @@ def _names(head: YamlFile, key: str) -> tuple[str, ...]:
 
 def _resolve(name: str, folders: Sequence[Path]) -> Path:
     """File of a board. A name beats a stem beats an alias beats a short name; an earlier folder beats a later one."""
-    return _resolved(name, tuple(folders), tuple(map(_state, folders)))
+    path, note = _resolved(name, tuple(folders), tuple(map(_state, folders)))
+    if note and note not in _said:
+        _said.add(note)
+        _LOG.warning("%s", note)
+    return path
+
+
+_said: set[str] = set()
+"""Notes that this process has logged."""
 
 
 def _state(folder: Path) -> tuple[tuple[str, int, int], ...]:
@@ -162,8 +170,8 @@ def _state(folder: Path) -> tuple[tuple[str, int, int], ...]:
 
 
 @lru_cache(maxsize=256)
-def _resolved(name: str, folders: tuple[Path, ...], state: tuple[object, ...]) -> Path:
-    """Searched, and reported, once for the state of the folders."""
+def _resolved(name: str, folders: tuple[Path, ...], state: tuple[object, ...]) -> tuple[Path, str]:
+    """File of a board, and which boards the name could also stand for; searched once for the state of the folders."""
     del state
     if len(name) > MOST_REPEATED:
         raise UnknownGpuError(f"{excerpt(name)}: unknown GPU; see 'archs list'")
@@ -172,9 +180,10 @@ def _resolved(name: str, folders: tuple[Path, ...], state: tuple[object, ...]) -
     for folder in folders:
         shipped = folder is folders[-1]
         entries = _folder_entries(folder, wanted, partial(_may_name, wanted=wanted) if shipped else None)
-        found = _answering(name, entries, folders)
+        found = _answering(name, entries)
         if found:
-            return found.path
+            is_plain = any(wanted in answers_to(found) for answers_to in (_by_name, _by_stem, _by_alias))
+            return found.path, "" if is_plain else _note(name, found, folders)
         if shipped:
             entries = _folder_entries(folder)
         for entry in entries:
@@ -188,7 +197,7 @@ def _resolved(name: str, folders: tuple[Path, ...], state: tuple[object, ...]) -
     raise UnknownGpuError(_unknown_gpu(name, wanted, names))
 
 
-def _answering(name: str, entries: Sequence[ArchEntry], folders: Sequence[Path]) -> ArchEntry | None:
+def _answering(name: str, entries: Sequence[ArchEntry]) -> ArchEntry | None:
     """The board of a folder that a name selects."""
     wanted = normalised(name)
     for answers_to in (_by_name, _by_stem, _by_alias, _by_short_name):
@@ -199,14 +208,12 @@ def _answering(name: str, entries: Sequence[ArchEntry], folders: Sequence[Path])
             rivals = ", ".join(entry.name for entry in found)
             raise UnknownGpuError(f"{name}: names several GPUs in {found[0].path.parent}: {rivals}; say which")
         if found:
-            if answers_to is _by_short_name:
-                _log_choice(name, found[0], folders)
             return found[0]
     return None
 
 
-def _log_choice(name: str, selected: ArchEntry, folders: Iterable[Path]) -> None:
-    """Log which board a short name selects, and the boards with all of its words that it could stand for."""
+def _note(name: str, selected: ArchEntry, folders: Iterable[Path]) -> str:
+    """Which board a short name selects, and the boards with all of its words; empty where there are no others."""
     short = next(one for one in selected.short_names if normalised(one) == normalised(name))
     words = _words(short)
     others = {
@@ -215,8 +222,7 @@ def _log_choice(name: str, selected: ArchEntry, folders: Iterable[Path]) -> None
         for entry in _folder_entries(folder, may_be=partial(_head_holds, words=words))
         if entry.name != selected.name and any(words <= _words(one) for one in (entry.name, *entry.aliases))
     }
-    if others:
-        _LOG.warning("'%s' is taken as %s; others: %s", name, selected.name, ", ".join(sorted(others)))
+    return f"'{name}' is taken as {selected.name}; others: {', '.join(sorted(others))}" if others else ""
 
 
 def _duplicates(first: ArchEntry, second: ArchEntry) -> SpecError:

@@ -45,8 +45,26 @@ TIMM = [
     ("xcit_tiny_12_p16_224", 224, 1.24, 6.72),
 ]
 
+_PLAIN = frozenset({"dla34", "gernet_m", "mobilenetv3_small_100"})
+"""Networks that run each of their modules once."""
+_OF_MANY_CALLS = frozenset(
+    {
+        "cait_xxs24_224",
+        "crossvit_15_240",
+        "dm_nfnet_f1",
+        "edgenext_base",
+        "gcvit_tiny",
+        "hrnet_w18",
+        "maxvit_tiny_tf_224",
+    }
+)
+"""Networks of thousands of calls, whose capture takes seconds."""
 
-@pytest.mark.parametrize(("name", "image_size", "giga_multiply_adds", "million_parameters"), TIMM)
+
+@pytest.mark.parametrize(
+    ("name", "image_size", "giga_multiply_adds", "million_parameters"),
+    [pytest.param(*one, marks=[pytest.mark.slow] if one[0] in _OF_MANY_CALLS else []) for one in TIMM],
+)
 def test_a_network_has_the_work_that_is_published(
     name: str, image_size: int, giga_multiply_adds: float, million_parameters: float
 ) -> None:
@@ -70,10 +88,6 @@ def test_a_network_has_the_work_that_is_published(
         assert found["convolution"] == sum("Conv2d" in kind for kind in kinds)
     unused = [path for path, (_, _, trained) in one.parameters.items() if trained and path not in one.trace.gradients]
     assert unused == []
-
-
-_PLAIN = frozenset({"dla34", "gernet_m", "mobilenetv3_small_100"})
-"""Networks that run each of their modules once."""
 
 
 @pytest.mark.parametrize(

@@ -77,8 +77,8 @@ def test_times_depend_on_no_other_times_processes_or_interruptions(
 
 
 def test_times_from_the_store_are_those_of_simulations(one_at_a_time: list[list[float]], tmp_path: Path) -> None:
-    for name in ("filling", "reading"):
-        with Service(2).executor(FittedBoards(BOARDS, cache=True), len(RUNS)) as executor:
+    for name, jobs in (("filling", 2), ("reading", 1)):
+        with Service(jobs).executor(FittedBoards(BOARDS, cache=True), len(RUNS)) as executor:
             assert timer(executor, tmp_path / name).log_times(RUNS, TRIALS).tolist() == one_at_a_time
 
 

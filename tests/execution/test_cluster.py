@@ -372,10 +372,12 @@ def test_a_worker_with_other_versions_that_comes_later_answers_nothing(
             _ = list(executor.run(sleep, [0.05] * 2000))
 
 
-def test_a_validation_on_a_local_cluster_reports_the_same(command: RunGpusim, write_runs: WriteRuns) -> None:
+def test_a_validation_on_a_cluster_reports_the_same(
+    running: Processes, command: RunGpusim, write_runs: WriteRuns
+) -> None:
     table = write_runs([measured_line((m, 512, 1024), m / 8) for m in range(64, 2048, 64)])
     reports = []
-    for where in (["--cluster", "local", "--jobs", "2"], ["--jobs", "1"]):
+    for where in (["--cluster", running.address], ["--jobs", "1"]):
         done = command("validate", table, "--format", "json", *where)
         assert done.returncode == 0
         assert done.stderr.startswith("gpusim: not stated: load of 31 rows (taken as burst)")

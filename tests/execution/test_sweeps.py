@@ -198,5 +198,5 @@ def test_the_memory_of_a_run_hardly_depends_on_the_number_of_its_cases(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The first run fills what stays in memory. From 64 chunks of 32 cases on, chunks are all of one size.
-    _, *peaks = (peak_bytes(rows, tmp_path, monkeypatch) for rows in (400, 2400, 3600))
-    assert peaks[1] - peaks[0] < 1200 * 100  # a place in the journal has 8 bytes, a row as text some 1500
+    _, *peaks = (peak_bytes(rows, tmp_path, monkeypatch) for rows in (64, 2080, 2880))
+    assert peaks[1] - peaks[0] < 800 * 100  # a place in the journal has 8 bytes, a row as text some 1500

@@ -23,7 +23,7 @@ from gpusim.workloads.gemm import Gemm
 
 V100 = unfitted("V100-SXM2-16GB")
 A100 = unfitted("A100-SXM4-40GB")
-BURST = Options(load="burst")
+BURST = Options(load="burst", limits=False)
 
 
 def square(size: int, dtype: Dtype, sparsity: str = "dense", accumulate: str = "") -> Gemm:
@@ -31,7 +31,7 @@ def square(size: int, dtype: Dtype, sparsity: str = "dense", accumulate: str = "
 
 
 def time_us(arch: System, gemm: Gemm, l2: str = "cold") -> float:
-    return predict(arch, gemm, Options(load="burst", l2=l2)).kernel_time_us
+    return predict(arch, gemm, Options(load="burst", l2=l2, limits=False)).kernel_time_us
 
 
 def sparse_speedup(arch: System, gemm: Gemm, l2: str = "cold") -> float:
@@ -122,7 +122,8 @@ def test_tf32_peaks_at_156_and_takes_twice_the_time_of_fp16_at_equal_tiles() -> 
         Dtype.FP16: "ampere_fp16_s16816gemm_fp16_256x128_ldg8_f2f_stages_32x3_tn",
     }
     tf32, fp16 = (
-        predict(A100, square(8192, dtype), Options(kernel=kernel, load="burst")) for dtype, kernel in pinned.items()
+        predict(A100, square(8192, dtype), Options(kernel=kernel, load="burst", limits=False))
+        for dtype, kernel in pinned.items()
     )
     # the same bytes of k in a step, half the elements
     assert tf32.kernel_time_us / fp16.kernel_time_us == pytest.approx(2.0, rel=0.03)
@@ -237,7 +238,7 @@ def test_2_4_wins_the_ratio_of_the_bytes_where_weights_stream(dtype: Dtype, kern
     # A tile of 128 rows for each SM: with some left over, the kernels' tiles decide, and not the bytes alone. A step of
     # the halved rows opens a page of DRAM for fewer bytes, and the kernels differ in what a step reads of a row.
     gemm = Gemm(8 * 128 * A100.gpu.sm.count, 16, 2048, dtype)
-    dense = predict(A100, gemm, Options(load="burst", l2="cold", kernel=kernel)).kernel_time_us
+    dense = predict(A100, gemm, Options(load="burst", l2="cold", kernel=kernel, limits=False)).kernel_time_us
     speedup = dense / time_us(A100, dataclasses.replace(gemm, sparsity="2:4"))
     assert 0.85 * ratio < speedup < 1.15 * ratio
 
@@ -256,7 +257,7 @@ def test_2_4_needs_the_bandwidth_of_shared_memory() -> None:
 
 def profiled(gemm: Gemm) -> Result:
     """A product in CUTLASS's profiler, whose operands are small whole numbers, on the A100 of the published runs."""
-    return predict(unfitted("A100-SXM4-80GB"), gemm, Options(l2="warm", operands="zeros"))
+    return predict(unfitted("A100-SXM4-80GB"), gemm, Options(l2="warm", operands="zeros", limits=False))
 
 
 def test_large_products_run_at_their_published_rates_dense_and_2_4() -> None:
@@ -288,7 +289,7 @@ def test_random_numbers_run_at_their_published_rate(arch: System, tolerance: flo
 
 def test_fp64_on_tensor_cores_is_twice_cuda_cores() -> None:
     gemm = square(4096, Dtype.FP64)
-    tensor, cuda = (predict(A100, gemm, Options(load="burst", unit=unit)) for unit in ("tensor", "cuda"))
+    tensor, cuda = (predict(A100, gemm, Options(load="burst", unit=unit, limits=False)) for unit in ("tensor", "cuda"))
     assert "d884gemm" in tensor.kernel
     assert "dgemm" in cuda.kernel
     assert cuda.kernel_time_us / tensor.kernel_time_us == pytest.approx(2.0, rel=0.08)
@@ -326,7 +327,7 @@ def test_fp32_accumulation_costs_half_the_rate_on_geforce_alone() -> None:
 @pytest.mark.parametrize("detail", ["sampled", "full"])
 @pytest.mark.parametrize(("dtype", "sparsity"), [(Dtype.INT8, "dense"), (Dtype.TF32, "2:4"), (Dtype.INT4, "2:4")])
 def test_every_detail_plays_the_newer_paths(dtype: Dtype, sparsity: str, detail: str) -> None:
-    result = predict(A100, square(512, dtype, sparsity), Options(detail=detail, load="burst"))
+    result = predict(A100, square(512, dtype, sparsity), Options(detail=detail, load="burst", limits=False))
     assert sum(result.counters.stall_cycles.values()) == result.counters.warp_cycles > 0
     assert result.kernel_time_us >= result.timing.bound_us
 
@@ -398,5 +399,5 @@ def test_an_h100_held_by_its_power_limit_multiplies_as_published() -> None:
 def test_a_legacy_kernel_reaches_less_than_two_thirds_of_what_wgmma_does() -> None:
     # Luo et al., arXiv:2402.13499: mma.sync reaches 62.9 % of the peak
     legacy = "cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_32x3_tn_align8"
-    old = predict(H100, square(8192, Dtype.BF16), Options(kernel=legacy, load="burst"))
+    old = predict(H100, square(8192, Dtype.BF16), Options(kernel=legacy, load="burst", limits=False))
     assert old.kernel_time_us > 1.5 * time_us(H100, square(8192, Dtype.BF16))

@@ -95,7 +95,9 @@ def test_a_filter_of_one_tap_takes_the_time_of_its_multiplication() -> None:
 def test_detail_full_agrees_with_sampled() -> None:
     system = load_spec("v100-sxm2-16gb").system
     convolution = Convolution(SPATIAL, Dtype.FP32, "conv_fwd", "nchw")
-    sampled, full = (predict(system, convolution, Options(detail=detail)) for detail in ("sampled", "full"))
+    sampled, full = (
+        predict(system, convolution, Options(detail=detail, limits=False)) for detail in ("sampled", "full")
+    )
     assert full.kernel_time_us == pytest.approx(sampled.kernel_time_us, rel=0.1)
 
 
@@ -108,7 +110,8 @@ def test_a_type_without_kernels_is_refused_by_name() -> None:
 def test_tensor_cores_convolve_images_of_either_layout(op: str) -> None:
     system = load_spec("v100-sxm2-16gb").system
     by_channel, by_pixel = (
-        predict(system, Convolution(SPATIAL, Dtype.FP16, op, layout), Options(l2="warm")) for layout in ("nchw", "nhwc")
+        predict(system, Convolution(SPATIAL, Dtype.FP16, op, layout), Options(l2="warm", limits=False))
+        for layout in ("nchw", "nhwc")
     )
     assert by_channel.launch.unit == by_pixel.launch.unit == "tensor"
     # The images are transposed before.
@@ -153,7 +156,7 @@ def test_filters_gradients_of_few_channels_on_volta() -> None:
     """DeepBench, V100: 3x3 in 325 us, as fast as Tensor Cores are; predicted to take two fifths longer."""
     system = load_spec("v100-sxm2-16gb", cuda=10).system
     shape = ConvolutionShape(8, 8, 224, 224, 64, 3, 3, pad=(1, 1))
-    result = predict(system, Convolution(shape, Dtype.FP16, "conv_bwd_weights"), Options(l2="warm"))
+    result = predict(system, Convolution(shape, Dtype.FP16, "conv_bwd_weights"), Options(l2="warm", limits=False))
     assert result.launch.unit == "tensor"
     assert result.kernel_time_us == pytest.approx(325, rel=0.45)
 
@@ -306,19 +309,21 @@ def test_the_kernel_of_a_result_can_be_pinned() -> None:
     for shape in (POINTWISE, SPATIAL, STRIDED):
         convolution = Convolution(shape, Dtype.FP32, "conv_fwd", "nchw")
         free = predict(system, convolution)
-        assert predict(system, convolution, Options(kernel=free.kernel)).kernel == free.kernel
+        assert predict(system, convolution, Options(kernel=free.kernel, limits=False)).kernel == free.kernel
 
 
 def test_an_unknown_kernel_is_refused_with_the_nearest() -> None:
     with pytest.raises(UnsupportedError, match="no kernel 'scudnn' for conv_fwd of fp32 on T4; nearest: volta_scudnn"):
-        predict(load_spec("t4").system, Convolution(SPATIAL, Dtype.FP32), Options(kernel="scudnn"))
+        predict(load_spec("t4").system, Convolution(SPATIAL, Dtype.FP32), Options(kernel="scudnn", limits=False))
 
 
 def test_a_convolution_may_be_kept_from_tensor_cores() -> None:
-    kept = predict(load_spec("t4").system, Convolution(SPATIAL, Dtype.FP16, layout="nchw"), Options(unit="cuda"))
+    kept = predict(
+        load_spec("t4").system, Convolution(SPATIAL, Dtype.FP16, layout="nchw"), Options(unit="cuda", limits=False)
+    )
     assert kept.kernel.startswith("volta_fp16_scudnn_fp16")
     with pytest.raises(UnsupportedError, match="no kernel for conv_fwd of int8 on CUDA cores"):
-        predict(load_spec("t4").system, Convolution(SPATIAL, Dtype.INT8), Options(unit="cuda"))
+        predict(load_spec("t4").system, Convolution(SPATIAL, Dtype.INT8), Options(unit="cuda", limits=False))
 
 
 @pytest.mark.parametrize("dtype", [Dtype.FP32, Dtype.FP16])
@@ -326,7 +331,9 @@ def test_a_convolution_may_be_kept_from_tensor_cores() -> None:
 def test_every_launch_around_a_gemm_is_simulated_in_full(op: str, dtype: Dtype) -> None:
     convolution = Convolution(ConvolutionShape(4, 64, 28, 28, 64, 3, 3, pad=(1, 1)), dtype, op, "nchw")
     system = load_spec("v100-sxm2-16gb").system
-    sampled, full = (predict(system, convolution, Options(detail=detail)) for detail in ("sampled", "full"))
+    sampled, full = (
+        predict(system, convolution, Options(detail=detail, limits=False)) for detail in ("sampled", "full")
+    )
     assert full.kernel_time_us == pytest.approx(sampled.kernel_time_us, rel=0.15)
 
 
@@ -355,7 +362,7 @@ def test_l1_serves_neighbouring_taps_that_have_steps_of_their_own() -> None:
     for name, kernel, served in (("v100-sxm2-16gb", None, True), ("a100-sxm4-80gb", copying, False)):
         system = load_spec(name).system
         shapes = (ConvolutionShape(32, 64 * 3 // taps, 56, 56, 64, 1, taps) for taps in (3, 1))
-        options = Options(kernel=kernel)
+        options = Options(kernel=kernel, limits=False)
         pixels, tap = (predict(system, Convolution(shape, Dtype.FP16), options) for shape in shapes)
         assert (pixels.counters.l2_bytes < 0.7 * tap.counters.l2_bytes) is served
 
@@ -381,7 +388,7 @@ def test_l1_serves_neighbouring_taps_that_have_steps_of_their_own() -> None:
 def test_gradients_in_fp32_have_the_grids_of_profiles(op: str, shape: Any, kernel: str, grid: Any) -> None:
     """ResNet-50 of 32 images on a V100; a row of the results, or 512 pixels of an image, to each part of k."""
     system = load_spec("v100-sxm2-32gb").system
-    result = predict(system, Convolution(shape, Dtype.FP32, op, "nchw"), Options(kernel=kernel))
+    result = predict(system, Convolution(shape, Dtype.FP32, op, "nchw"), Options(kernel=kernel, limits=False))
     assert result.launch.grid == grid
 
 
@@ -475,7 +482,7 @@ def test_strided_images_gradients_take_the_time_that_deepbench_measured_on_volta
 ) -> None:
     shape = ConvolutionShape(images, channels, side, side, filters, 1, 1, stride=(2, 2))
     operator = Convolution(shape, Dtype.FP16, "conv_bwd_inputs")
-    result = predict(load_spec("v100-sxm2-16gb", cuda=10).system, operator, Options(l2="warm"))
+    result = predict(load_spec("v100-sxm2-16gb", cuda=10).system, operator, Options(l2="warm", limits=False))
     assert result.kernel_time_us == pytest.approx(measured_us, rel=0.2)
 
 
@@ -493,7 +500,7 @@ def test_strided_filters_of_one_tap_run_on_tensor_cores_whatever_their_padding(b
     """DeepBench, 16 x 2048 x 7 x 7: 65 us; CUDA cores would take 493."""
     shape = ConvolutionShape(16, 2048, 7, 7, 512, 1, 1, pad=(3, 3), stride=(2, 2))
     system = load_spec(board, cuda=10).system
-    result = predict(system, Convolution(shape, Dtype.FP16, "conv_fwd", layout), Options(l2="warm"))
+    result = predict(system, Convolution(shape, Dtype.FP16, "conv_fwd", layout), Options(l2="warm", limits=False))
     assert result.launch.unit == "tensor"
     assert result.kernel_time_us < 150
 
@@ -581,7 +588,9 @@ def test_patches_of_three_channels_are_not_padded() -> None:
 @pytest.mark.parametrize("op", CONVOLUTION_OPS)
 def test_groups_that_fill_no_tile_keep_cudnn_8_from_tensor_cores(op: str, channels: int, torch: str, unit: str) -> None:
     shape = ConvolutionShape(256, channels * 8, 28, 28, channels * 8, 3, 3, pad=(1, 1), groups=8)
-    result = predict(load_spec("rtx-3090").system, Convolution(shape, Dtype.FP16, op, "nhwc"), Options(torch=torch))
+    result = predict(
+        load_spec("rtx-3090").system, Convolution(shape, Dtype.FP16, op, "nhwc"), Options(torch=torch, limits=False)
+    )
     assert result.launch.unit == unit
 
 

@@ -594,10 +594,10 @@ def test_a_build_is_compared_by_its_tag_and_number() -> None:
 @pytest.mark.parametrize("board", [entry.name for entry in list_archs()])
 def test_every_board_has_an_answer_or_a_refusal_for_every_type_and_kind(board: str) -> None:
     types = {dtype.value for dtype in DTYPE_OF_TENSORS.values()}
-    refused_types = set()
+    refused_types, asked_of = set(), gpu(board)
     for framework, kind, dtype in product(frameworks(), ("matmul", "conv", "rnn", "elementwise", "update"), types):
         try:
-            mode = resolve(FrameworkOperation(framework, "2.4", kind, dtype), gpu(board))
+            mode = resolve(FrameworkOperation(framework, "2.4", kind, dtype), asked_of)
         except MathModeError:
             refused_types.add(dtype)
         else:

@@ -105,4 +105,4 @@ def test_the_files_of_every_page_are_known_before_the_work(load: LoadExperiment,
 
 
 def test_random_plot_sections_are_drawn_so_that_they_can_be_read_or_are_refused() -> None:
-    assert plots.main(["--count", "20", "--seed", "7"]) == 0
+    assert plots.main(["--count", "14", "--seed", "7"]) == 0

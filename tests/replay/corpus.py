@@ -25,6 +25,9 @@ from gpusim.prediction.selection import UnsupportedError
 from gpusim.report.trace_events import timeline
 from gpusim.sim.trace import Recorder
 from gpusim.specs import list_archs, load_spec
+from gpusim.specs.folders import search_folders
+from gpusim.specs.inheritance import chain
+from gpusim.specs.registry import spec_file
 from gpusim.version import MODEL_VERSION
 from gpusim.workloads.gemm import LAYOUTS
 from gpusim.workloads.operators import parse_operator
@@ -212,7 +215,7 @@ def boards() -> list[str]:
 
 def _base(board: str) -> Path:
     """What a board's file extends, or itself."""
-    return load_spec(board).files[:2][-1]
+    return chain(spec_file(board), search_folders(()))[:2][-1].path
 
 
 def has_kernels_on_rows(board: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import RunGpusim
-from served import Served, served
+from served import MINE, Served
 
 import gpusim
 from gpusim.confidence import ratio_of
@@ -145,7 +145,7 @@ def test_every_choice_can_be_predicted(server: Served) -> None:
         values = {field["name"]: field["default"] for field in one["fields"]}
         word = ":".join([one["name"], *(f"{name}={value}" for name, value in values.items())])
         assert operator_of(word)
-    assert {one["name"] for one in found["models"]} == set(shipped_models())
+    assert {one["name"] for one in found["models"]} == {*shipped_models(), MINE}
     assert {one["name"] for one in server.client.get("api/gpus").json()} >= {"T4", "A100-SXM4-80GB"}
 
 
@@ -198,12 +198,8 @@ def test_the_api_is_described_without_the_network(server: Served) -> None:
     assert "https://" not in page.text
 
 
-def test_models_of_a_folder_are_chosen_by_name(tmp_path: Path) -> None:
-    folder = tmp_path / "models"
-    folder.mkdir()
-    _ = (folder / "mine.yaml").write_bytes(shipped_models()["bert_base"].read_bytes())
-    with served("--models", str(folder), "--jobs", "1", "--no-cache") as own:
-        models = {one["name"]: one["captured"] for one in own.client.get("api/workloads").json()["models"]}
-        assert (models["mine"], models["bert_base"]) == (True, False)
-        times = [own.predict(**{**STEP, "workload": name}, gpu="t4") for name in ("mine", "bert_base")]
-        assert len({one["boards"][0]["changed"]["time_us"] for one in times}) == 1
+def test_models_of_a_folder_are_chosen_by_name(server: Served) -> None:
+    models = {one["name"]: one["captured"] for one in server.client.get("api/workloads").json()["models"]}
+    assert (models[MINE], models["bert_base"]) == (True, False)
+    times = [server.predict(**{**STEP, "workload": name}, gpu="t4") for name in (MINE, "bert_base")]
+    assert len({one["boards"][0]["changed"]["time_us"] for one in times}) == 1

@@ -177,7 +177,7 @@ def test_a_deadline_and_a_full_queue_are_said_in_one_line() -> None:
 
 def test_ctrl_c_ends_the_server_and_its_workers() -> None:
     """While a step is predicted; its standard error ends with the last process that has it."""
-    with served("--jobs", "1") as own:
+    with served("--jobs", "1", "--no-cache") as own:
         _ = own.predict(workload=GEMM, gpu="t4")
         with own.client.stream(
             "POST", "api/predict", json={**LONG, "gpu": "t4"}, headers={"Accept": "application/x-ndjson"}

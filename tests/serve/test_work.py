@@ -15,11 +15,11 @@ from gpusim.serve.work import Lane, OverloadError
 LONG_S = 60.0
 
 
-def in_lane(test: Callable[[Lane], Awaitable[None]], waiting: int = 4, deadline_s: float = LONG_S) -> None:
+def in_lane(test: Callable[[Lane], Awaitable[None]], waiting: int = 4) -> None:
     """Run a test with a lane of one process."""
 
     async def run() -> None:
-        lane = Lane(1, waiting, deadline_s)
+        lane = Lane(1, waiting, LONG_S)
         lane.start(process_of, None)
         try:
             await test(lane)
@@ -57,15 +57,19 @@ def test_a_deadline_ends_a_task_and_says_so(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(work, "GRACE_S", 0.1)
 
     async def test(lane: Lane) -> None:
-        with pytest.raises(OverloadError, match=r"no answer within 10 s; ask for less"):
+        process = await lane.run(process_of, None)
+        lane._deadline_s = 0.5
+        with pytest.raises(OverloadError, match=r"no answer within 0.5 s; ask for less"):
             await lane.run(sleeps, LONG_S)
+        lane._deadline_s = LONG_S
+        assert await lane.run(process_of, None) != process
 
-    in_lane(test, deadline_s=10.0)
+    in_lane(test)
 
 
 def test_more_tasks_than_may_wait_are_refused_at_once() -> None:
     async def test(lane: Lane) -> None:
-        running = [asyncio.ensure_future(lane.run(sleeps, 1.0)) for _ in range(3)]
+        running = [asyncio.ensure_future(lane.run(sleeps, 0.1)) for _ in range(3)]
         await asyncio.sleep(0)
         with pytest.raises(OverloadError, match="3 requests wait already"):
             await lane.run(process_of, None)

@@ -12,6 +12,10 @@ from typing import Any
 
 import pytest
 
+from gpusim.models.loading import shipped_models
+
+MINE = "mine"
+"""The model of a folder."""
 SOME_S = 120
 """For answers on a busy machine."""
 
@@ -67,7 +71,9 @@ def served(*options: str) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Served]:
-    """A server of shipped GPUs and models."""
-    with served() as found:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server of shipped GPUs and models, and of a folder with one that has the layers of BERT."""
+    folder = tmp_path_factory.mktemp("models")
+    _ = (folder / f"{MINE}.yaml").write_bytes(shipped_models()["bert_base"].read_bytes())
+    with served("--models", str(folder)) as found:
         yield found

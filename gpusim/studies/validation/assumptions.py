@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from gpusim.evidence.measured import MeasuredRow
 from gpusim.evidence.sources import source_of
+from gpusim.execution.cases import OperatorCase, OperatorWorkload
 from gpusim.execution.service import Service
 from gpusim.execution.sweep import predict_all
 from gpusim.studies.validation.prediction import Systems, cases_of_rows, reading_us
@@ -86,17 +87,18 @@ def _alternatives(
     rows: Sequence[MeasuredRow], logs: Sequence[float], systems: Systems, service: Service
 ) -> Iterator[tuple[float, float, str, str] | None]:
     """Mean logarithmic error and MAPE under each assumption that explains the error, what it is, and what to do."""
-    other = [_transposed(row) for row in rows]
     remedy = "state the column order, or exchange m and n"
-    yield _gain("order", logs, _logs(other, systems, service), ("with m and n exchanged", remedy))
-    for load in LOADS:
-        other = [replace(row, stated_load=load) for row in rows]
-        text = (f"with load {load}", "check the column load")
-        yield _gain("load", logs, _logs(other, systems, service), text)
-    for l2 in L2_STATES:
-        other = [replace(row, l2=l2) for row in rows]
-        yield _gain("l2", logs, _logs(other, systems, service), (f"with l2 {l2}", "check the column l2"))
-    kernels_us = _kernels_us(rows, systems, service)
+    others = [
+        ("order", [_transposed(row) for row in rows], ("with m and n exchanged", remedy)),
+        *(
+            ("load", [replace(row, stated_load=load) for row in rows], (f"with load {load}", "check the column load"))
+            for load in LOADS
+        ),
+        *(("l2", [replace(row, l2=l2) for row in rows], (f"with l2 {l2}", "check the column l2")) for l2 in L2_STATES),
+    ]
+    kernels_us, *others_us = _kernels_us([rows, *(other for _, other, _ in others)], systems, service)
+    for (what, other, text), other_us in zip(others, others_us, strict=True):
+        yield _gain(what, logs, _readings(other, other_us, systems), text)
     for method in METHODS:
         other = [replace(row, method=method) for row in rows]
         text = (f"with method {method}", "check the column method")
@@ -131,7 +133,8 @@ def _transposed(row: MeasuredRow) -> MeasuredRow:
 
 def _logs(rows: Sequence[MeasuredRow], systems: Systems, service: Service) -> list[float]:
     """Logarithm of predicted over measured time of each row; NaN where it cannot be predicted."""
-    return _readings(rows, _kernels_us(rows, systems, service), systems)
+    (kernels_us,) = _kernels_us([rows], systems, service)
+    return _readings(rows, kernels_us, systems)
 
 
 def _readings(rows: Sequence[MeasuredRow], kernels_us: Mapping[int, float], systems: Systems) -> list[float]:
@@ -143,8 +146,21 @@ def _readings(rows: Sequence[MeasuredRow], kernels_us: Mapping[int, float], syst
     return found
 
 
-def _kernels_us(rows: Sequence[MeasuredRow], systems: Systems, service: Service) -> dict[int, float]:
-    """Predicted kernel time of the rows that can be predicted, by index [us]."""
-    cases, _ = cases_of_rows(rows, "sampled", systems, {})
-    outcomes = zip(cases, predict_all(list(cases.values()), service), strict=True)
-    return {index: one.result.kernel_time_us for index, one in outcomes if one.result is not None}
+def _kernels_us(tables: Iterable[Sequence[MeasuredRow]], systems: Systems, service: Service) -> list[dict[int, float]]:
+    """Predicted kernel time [us] of the rows that can be predicted, by index, for each of several tables.
+
+    All are predicted at once, and rows of several tables that ask for the same prediction share it.
+    """
+    cases = [cases_of_rows(rows, "sampled", systems, {})[0] for rows in tables]
+    asked = {_question(case): case for of_table in cases for case in of_table.values()}
+    outcomes = dict(zip(asked, predict_all(list(asked.values()), service), strict=True))
+    known = {key: one.result.kernel_time_us for key, one in outcomes.items() if one.result is not None}
+    return [
+        {index: known[_question(case)] for index, case in of_table.items() if _question(case) in known}
+        for of_table in cases
+    ]
+
+
+def _question(case: OperatorCase) -> tuple[int, OperatorWorkload]:
+    """What decides the prediction of a case, for systems that stay in memory."""
+    return id(case.system), case.workload
