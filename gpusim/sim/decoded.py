@@ -27,7 +27,6 @@ from gpusim.program import (
     longest_loops,
     operations,
 )
-from gpusim.sim.memory.fetches import Fetch, dram_stream_bytes, fetches_of
 
 
 class WatchedLoop:
@@ -120,19 +119,9 @@ class LaunchPrograms:
         return (op for role in self.launch.roles for op in operations(role.program))
 
     @cached_property
-    def fetches(self) -> list[dict[int, Fetch]]:
-        """``sampled``: what loads move, by role and the identity of what they read."""
-        return fetches_of(self.launch)
-
-    @cached_property
     def l2_read_bytes(self) -> dict[str, float]:
         """What loads request from L2, by tensor [B]."""
         return l2_read_bytes(self.launch)
-
-    @cached_property
-    def dram_stream_bytes(self) -> float:
-        """What passes DRAM, in bytes of a stream that takes as long [B]."""
-        return dram_stream_bytes(self.launch)
 
 
 def programs_of(launch: Launch) -> LaunchPrograms:

@@ -34,9 +34,8 @@ from gpusim.program import (
 )
 from gpusim.sim import state as code
 from gpusim.sim.decoded import DecodedLaunch, LaunchPrograms
-from gpusim.sim.drivers.driver import Driver
 from gpusim.sim.memory.blocks import read_of
-from gpusim.sim.memory.fetches import Fetch
+from gpusim.sim.memory.fetches import Fetch, fetches_of
 from gpusim.sim.state import NONE, AluWork, EncodedLoop, EncodedOp, EncodedRead, EncodedRole, Table
 
 
@@ -76,6 +75,8 @@ class EncodedProgram:
     """Most iterations of a watched loop."""
     blocks: int = 1
     """That a warp loads, at most."""
+    held: dict[type, dict[str, Any]] = field(default_factory=dict)
+    """The parts of a state that no simulation changes, as drivers hold them, by kind of driver."""
     _loop_indices: dict[int, int] = field(default_factory=dict)
     """Index of each watched loop, by its identity."""
     _alike: dict[int, EncodedOp] = field(default_factory=dict)
@@ -84,8 +85,6 @@ class EncodedProgram:
     """Number of each tensor, by its name."""
     _missing: dict[str, float] = field(default_factory=dict)
     """By tensor, the share of its results that L2 does not hold from an earlier run."""
-    _held: dict[type, dict[str, Any]] = field(default_factory=dict)
-    """What drivers hold of it, by kind of driver."""
 
     def __post_init__(self) -> None:
         launch = self.programs.launch
@@ -93,18 +92,6 @@ class EncodedProgram:
         self._missing = {tensor.name: tensor.missing_blocks_fraction for tensor in launch.tensors}
         for work in self.programs.works if self.full else self.programs.works[:1]:
             self._encode_work(work)
-
-    def held(self, driver: Driver) -> dict[str, Any]:
-        """The parts of a state that no simulation changes, as a driver holds them."""
-        kind = type(driver)
-        if kind not in self._held:
-            self._held[kind] = {
-                "ops": driver.records(EncodedOp, self.ops),
-                "alu_work": driver.records(AluWork, self.alu_work),
-                "loops": driver.records(EncodedLoop, self.loops),
-                "roles": driver.records(EncodedRole, self.roles),
-            }
-        return self._held[kind]
 
     def reads(self, machine: Machine, tables: dict[str, Table]) -> list[EncodedRead]:
         """What loads move, on a machine.
@@ -164,7 +151,7 @@ class EncodedProgram:
             for read in op.reads:
                 number = self._numbers[read.tensor]
                 self.warp_reads.append(WarpRead(work.tensors[number], number, read, warps))
-        elif (fetch := self.programs.fetches[role].get(id(op.reads))) is not None:
+        elif (fetch := fetches_of(self.programs.launch)[role].get(id(op.reads))) is not None:
             self.fetches.append(fetch)
         bulk = isinstance(op, LoadBulk)
         self.rings |= bulk

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -11,15 +12,19 @@ from gpusim.sim.drivers.driver import Driver
 from gpusim.sim.encode import encoded
 from gpusim.sim.extrapolate import SNAPSHOT
 from gpusim.sim.memory.blocks import tables_of, units_of
-from gpusim.sim.memory.fetches import pattern_blocks
+from gpusim.sim.memory.fetches import fetches_of, pattern_blocks
 from gpusim.sim.memory.residency import UNRELATED_LINES, WARMING_RUNS
 from gpusim.sim.memory.share import REMEMBERED_BLOCKS
 from gpusim.sim.recurrence import WORTH_ITERATIONS
 from gpusim.sim.state import (
     NONE,
+    AluWork,
     Cta,
     EncodedLaunch,
+    EncodedLoop,
+    EncodedOp,
     EncodedRead,
+    EncodedRole,
     Group,
     Link,
     OccupiedStage,
@@ -53,7 +58,7 @@ class Simulation:
         self.decoded = decoded
         self.full = full
         self.extrapolate = extrapolate
-        self._pattern_blocks = 1 if full else pattern_blocks(decoded.programs.fetches)
+        self._pattern_blocks = 1 if full else pattern_blocks(fetches_of(launch))
         self.tables: dict[str, Table] = tables_of(machine, launch) if full else {}
         self.program = encoded(decoded, full=full)
         self.reads = self.program.reads(machine, self.tables)
@@ -128,9 +133,21 @@ class Simulation:
             held_dirty_bytes=floats(lines),
             used=integers(units + 1),
             random_words=integers(min(FIRST_WORDS * scale, MOST_WORDS) if full else 0),
-            **program.held(driver),
+            **self._unchanged(driver),
         )
         return made
+
+    def _unchanged(self, driver: Driver) -> dict[str, Any]:
+        """The parts of a state that no simulation changes, as a driver holds them: made once for a program."""
+        program, kind = self.program, type(driver)
+        if kind not in program.held:
+            program.held[kind] = {
+                "ops": driver.records(EncodedOp, program.ops),
+                "alu_work": driver.records(AluWork, program.alu_work),
+                "loops": driver.records(EncodedLoop, program.loops),
+                "roles": driver.records(EncodedRole, program.roles),
+            }
+        return program.held[kind]
 
     @property
     def _watches_loops(self) -> bool:

@@ -24,6 +24,7 @@ from gpusim.sim.drive import drive
 from gpusim.sim.drivers.choice import WARP_ITERATION_S, chosen_driver, counted
 from gpusim.sim.drivers.reference import ReferenceDriver
 from gpusim.sim.initial import Simulation
+from gpusim.sim.memory.fetches import dram_stream_bytes
 from gpusim.sim.outcome import LaunchOutcome, Simulated, busy_by_resource
 from gpusim.sim.trace import Recorder
 from gpusim.units import whole_cycles
@@ -80,7 +81,7 @@ def _simulate_sampled(
         simulated = drive(Simulation(decoded, extrapolate=extrapolate), driver, recorder)
     requested_bytes = decoded.programs.l2_read_bytes
     # What is left to be written back passes DRAM in the next run, as what the one before left did in this one.
-    dram = decoded.programs.dram_stream_bytes / machine.dram_bytes_per_cycle
+    dram = dram_stream_bytes(launch) / machine.dram_bytes_per_cycle
     return LaunchOutcome(
         cycles=max(simulated.cycles, whole_cycles(dram), _l2_cycles(simulated)),
         stall_cycles=simulated.stall_cycles,

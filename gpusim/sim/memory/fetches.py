@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
+from gpusim.cache_key import CacheKey
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Launch, Tensor
 from gpusim.program import Load, LoadBulk, Read, Store, executed
@@ -87,6 +89,12 @@ def _fetch_of(
 
 def dram_stream_bytes(launch: Launch) -> float:
     """What passes DRAM for all CTAs, in bytes of a stream that takes as long [B]."""
+    return _dram_stream_bytes(CacheKey(launch))
+
+
+@lru_cache(maxsize=1024)
+def _dram_stream_bytes(this: CacheKey[Launch]) -> float:
+    launch = this.record
     tensors = {tensor.name: tensor for tensor in launch.tensors}
     moved = 0.0
     for role in launch.roles:
@@ -109,6 +117,13 @@ def pattern_blocks(fetches: list[dict[int, Fetch]]) -> int:
 
 def fetches_of(launch: Launch) -> list[dict[int, Fetch]]:
     """The loads of each role, by the identity of what they read: loads of the same tensors go on counting blocks."""
+    return _fetches_of(CacheKey(launch))
+
+
+@lru_cache(maxsize=1024)
+def _fetches_of(this: CacheKey[Launch]) -> list[dict[int, Fetch]]:
+    """Cached: a launch is simulated at several clocks, and on machines that differ in one resource."""
+    launch = this.record
     tensors = {tensor.name: tensor for tensor in launch.tensors}
     keys: dict[tuple[str, ...], int] = {}
     found: list[dict[int, Fetch]] = []
