@@ -175,7 +175,7 @@ def used_pipes(machine: Machine, launch: Launch) -> tuple[str, ...]:
 def watched_iterations(program: Program) -> int:
     """Iterations that a warp makes in the longest loops of a program.
 
-    >>> watched_iterations((Repeat((Repeat((Compute(1.0),), 7),), 3), Repeat((Compute(1.0),), 4)))
+    >>> watched_iterations((Repeat((Repeat((Barrier(),), 7),), 3), Repeat((Barrier(),), 4)))
     25
     """
     return _iterations_of(program, {id(loop) for loop in longest_loops(program)}, 1)

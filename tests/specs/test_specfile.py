@@ -115,7 +115,8 @@ def test_listing_shows_boards_and_no_bases() -> None:
     assert not any(name in names for name in ("volta", "turing", "nvidia"))
 
 
-def test_a_file_is_parsed_once_however_many_boards_are_loaded() -> None:
+def test_a_file_is_parsed_once_however_many_boards_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Process, "keeps", False)  # a command of an earlier test may have wanted it
     _Process.remembered.clear()
     yamlfile._read_at.cache_clear()
     load_spec("A100-SXM4-40GB")
