@@ -39,9 +39,9 @@ LAYERS = ((4096, 4096), (11008, 4096), (4096, 11008), (12288, 4096), (32000, 409
 """(n, k) of the layers of a language model with 7 billion parameters."""
 SMALL, MIDDLE, HUGE = 512, 4096, 65536
 FULL = {1024: 5, 4096: 3, 8192: 1}
+"""Size -> repeats."""
 COMPILED_FULL = 8192
 """Size that is left to compiled code."""
-"""Size -> repeats."""
 GEMMS_BETWEEN_LOOPS = 20
 WARM_REPEATS = 5
 BERT = ModelWorkload("bert_large", Policy(precision="amp-fp16"), sizes={"batch": 8, "seq_len": 512})

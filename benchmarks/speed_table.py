@@ -31,7 +31,7 @@ ROWS = {
         "gpusim model bert_large, CPU time"
     ),
     "the same with `--precision tf32`": "gpusim model bert_large in TF32, CPU time",
-    "`gpusim model resnet50 --arch v100 --arch a100` as a process: wall time": (
+    "`gpusim model resnet50 --arch v100 --arch a100 --allow-oom` as a process: wall time": (
         "gpusim model resnet50 on two boards, wall time"
     ),
     "that command again": "gpusim model resnet50 on two boards, again, wall time",

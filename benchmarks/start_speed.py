@@ -28,7 +28,7 @@ STEPS = {
     "gpusim model bert_large in TF32": ((*STEP, "tf32"), 3),
 }
 LONG = {
-    "gpusim model resnet50 on two boards": (("model", "resnet50", *BOARDS), 3),
+    "gpusim model resnet50 on two boards": (("model", "resnet50", *BOARDS, "--allow-oom"), 3),
     "gpusim explain of a GEMM": (("explain", "gemm:4096x4096x4096:fp16", *BOARDS[2:]), 3),
     "gpusim explain of BERT large": (("explain", "bert_large", *BOARDS[2:]), 1),
 }

@@ -1,9 +1,9 @@
 """Loaded boards, which a process remembers, and commands keep in the user's cache folder.
 
 To parse and check their files takes ten times as long. What is remembered counts as long as the files that state the
-board are as they were. A file of the folder counts
-as long as the program is as it was, too, and its checksum is right; whatever else is found there is loaded again. As
-machine code does, it holds objects of this program: who can write to the folder can run code as its user.
+board are as they were. A file of the folder counts as long as the program is as it was, too, and its checksum is right;
+whatever else is found there is loaded again. As machine code does, it holds objects of this program: who can write to
+the folder can run code as its user.
 """
 
 from __future__ import annotations
