@@ -80,6 +80,8 @@ def run(arguments: Sequence[str], byte_code: str, store: Path) -> None:
     """Run a command with its byte code and what it keeps in folders."""
     environment = {**os.environ, "GPUSIM_CACHE": str(store), "PYTHONPYCACHEPREFIX": byte_code}
     _ = environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    if environment.get("GPUSIM_COMPILED") == "1":
+        del environment["GPUSIM_COMPILED"]  # the command loads machine code where that pays
     command = [*GPUSIM, *arguments]
     _ = subprocess.run(command, stdout=subprocess.DEVNULL, env=environment, cwd=ROOT, check=True)  # noqa: S603
 

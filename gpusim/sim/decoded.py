@@ -129,7 +129,7 @@ def programs_of(launch: Launch) -> LaunchPrograms:
     return _programs(CacheKey(launch))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=512)
 def _programs(launch: CacheKey[Launch]) -> LaunchPrograms:
     """Cached: a launch is simulated at several clocks, and on machines that differ in one resource."""
     return LaunchPrograms(launch.record)

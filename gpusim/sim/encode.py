@@ -246,7 +246,7 @@ def encoded(decoded: DecodedLaunch, *, full: bool) -> EncodedProgram:
     return _encoded(CacheKey(decoded.programs), decoded.pipes, decoded.mmas, full)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=512)
 def _encoded(
     programs: CacheKey[LaunchPrograms], pipes: tuple[str, ...], mmas: tuple[MmaTiming, ...], full: bool
 ) -> EncodedProgram:

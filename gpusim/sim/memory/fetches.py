@@ -92,7 +92,7 @@ def dram_stream_bytes(launch: Launch) -> float:
     return _dram_stream_bytes(CacheKey(launch))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=512)
 def _dram_stream_bytes(this: CacheKey[Launch]) -> float:
     launch = this.record
     tensors = {tensor.name: tensor for tensor in launch.tensors}
@@ -120,7 +120,7 @@ def fetches_of(launch: Launch) -> list[dict[int, Fetch]]:
     return _fetches_of(CacheKey(launch))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=512)
 def _fetches_of(this: CacheKey[Launch]) -> list[dict[int, Fetch]]:
     """Cached: a launch is simulated at several clocks, and on machines that differ in one resource."""
     launch = this.record
