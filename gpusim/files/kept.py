@@ -30,9 +30,8 @@ PREFIX = "board-"
 UNUSED_S = 30 * 24 * 3600
 """Files that are older are removed when another one is written."""
 CHECKSUM_BYTES = 32
-
-
 Signatures = list[tuple[Path, tuple[int, int]]]
+"""Files with what changes whenever they do."""
 MOST_REMEMBERED = 64
 """Answers that a process remembers, at most."""
 
