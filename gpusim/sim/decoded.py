@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from gpusim.cache_key import CacheKey
 from gpusim.hardware.machine import Machine, MmaTiming
 from gpusim.hardware.occupancy import occupancy
-from gpusim.launch import Launch, Work, l2_read_bytes
+from gpusim.launch import Launch, l2_read_bytes
 from gpusim.program import (
     AcquireStage,
     Alu,
@@ -49,14 +49,9 @@ class LaunchPrograms:
         self.launch = launch
 
     @cached_property
-    def works(self) -> tuple[Work, ...]:
-        """What CTAs do."""
-        return self.launch.works
-
-    @cached_property
     def _loops(self) -> dict[int, tuple[Repeat, ...]]:
         """Loops of each role that an extrapolation watches, by the identity of the role."""
-        return {id(role): longest_loops(role.program) for work in self.works for role in work.roles}
+        return {id(role): longest_loops(role.program) for work in self.launch.works for role in work.roles}
 
     @cached_property
     def _watched(self) -> dict[int, WatchedLoop]:

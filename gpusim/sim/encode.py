@@ -88,9 +88,10 @@ class EncodedProgram:
 
     def __post_init__(self) -> None:
         launch = self.programs.launch
+        works = launch.works
         self._numbers = {tensor.name: number for number, tensor in enumerate(launch.tensors)}
         self._missing = {tensor.name: tensor.missing_blocks_fraction for tensor in launch.tensors}
-        for work in self.programs.works if self.full else self.programs.works[:1]:
+        for work in works if self.full else works[:1]:
             self._encode_work(work)
 
     def reads(self, machine: Machine, tables: dict[str, Table]) -> list[EncodedRead]:

@@ -24,6 +24,8 @@ MOST_SUGGESTED = 4
 """Most names that are suggested because they begin as an unknown one does."""
 MOST_REMEMBERED = 2**15
 """Most pairs of a file and a name whose search is remembered: those of each shipped board in each shipped file."""
+_said: set[str] = set()
+"""Notes on short names that this process has logged."""
 _BRAND_WORDS = ("nvidia", "tesla", "geforce")
 _LOG = logging.getLogger(__name__)
 
@@ -156,17 +158,15 @@ def _resolve(name: str, folders: Sequence[Path]) -> Path:
     return path
 
 
-_said: set[str] = set()
-"""Notes that this process has logged."""
-
-
 def _state(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    """Changes whenever a spec of a folder does."""
-    try:
-        found = [entry for entry in os.scandir(folder) if entry.name.endswith(".yaml")]
-        return tuple(sorted((one.name, one.stat().st_mtime_ns, one.stat().st_size) for one in found))
-    except OSError:  # which file it is, reading it says
-        return ()
+    """Names, times and sizes of the specs of a folder; of one that cannot be read, none."""
+    found: list[tuple[str, int, int]] = []
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".yaml"):
+                status = entry.stat() if entry.is_file() else None  # a link may lead nowhere
+                found.append((entry.name, *((status.st_mtime_ns, status.st_size) if status else (0, 0))))
+    return tuple(sorted(found))
 
 
 @lru_cache(maxsize=256)

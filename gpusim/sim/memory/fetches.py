@@ -28,8 +28,8 @@ class Fetch:
     evicted_bytes: float
     """What that has L2 write back, in bytes of a stream."""
     missing: int
+    """Blocks that need DRAM, of each :attr:`pattern`."""
     pattern: int
-    """Of so many blocks, ``missing`` need DRAM."""
     far_hits: float
     """Fraction of hits that only the far partition of L2 holds."""
     far_misses: float
