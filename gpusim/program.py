@@ -234,7 +234,7 @@ def operations(program: Program) -> tuple[Op, ...]:
     return _operations(CacheKey(program))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def _operations(program: CacheKey[Program]) -> tuple[Op, ...]:
     """Cached: a prediction asks a dozen times."""
     listed: list[Op] = []
@@ -255,7 +255,7 @@ def executed(program: Program) -> tuple[tuple[Op, int], ...]:
     return _executed(CacheKey(program))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def _executed(program: CacheKey[Program]) -> tuple[tuple[Op, int], ...]:
     """Cached, as :func:`_operations`."""
     return tuple(_loop_operations(program.record, 1, 1))

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any
 
-from gpusim.cache_key import CacheKey
-from gpusim.hardware.machine import Machine, MmaTiming
-from gpusim.launch import Tensor, Work
+from gpusim.launch import Work
 from gpusim.program import (
     AcquireStage,
     Alu,
@@ -21,7 +17,6 @@ from gpusim.program import (
     Mma,
     Op,
     Program,
-    Read,
     ReleaseStage,
     Repeat,
     SplitKFixup,
@@ -33,50 +28,31 @@ from gpusim.program import (
     executed,
 )
 from gpusim.sim import state as code
-from gpusim.sim.decoded import DecodedLaunch, LaunchPrograms
+from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.memory.blocks import read_of
-from gpusim.sim.memory.fetches import Fetch, fetches_of
 from gpusim.sim.state import NONE, AluWork, EncodedLoop, EncodedOp, EncodedRead, EncodedRole, Table
-
-
-@dataclass(frozen=True, slots=True)
-class WarpRead:
-    """``full``: what a load moves of one tensor for one warp."""
-
-    tensor: Tensor
-    number: int
-    read: Read
-    warps: int
-
-    def on(self, machine: Machine, tables: dict[str, Table]) -> EncodedRead:
-        """With the pages and latencies of a machine."""
-        return read_of(machine, self.tensor, tables[self.tensor.name], self.read, self.warps, self.number)
 
 
 @dataclass(slots=True)
 class EncodedProgram:
-    """The programs of a launch on the pipes of a machine, and how much room they need."""
+    """The programs of a launch, and how much room they need."""
 
-    programs: LaunchPrograms
-    pipes: tuple[str, ...]
-    mmas: tuple[MmaTiming, ...]
-    full: bool
+    decoded: DecodedLaunch
+    fetches: list[dict[int, EncodedRead]] | None
+    """What loads move, by role; None where a cache keeps blocks."""
+    tables: dict[str, Table]
+    """Where the cache's blocks are."""
     ops: list[EncodedOp] = field(default_factory=list)
     alu_work: list[AluWork] = field(default_factory=list)
+    reads: list[EncodedRead] = field(default_factory=list)
     loops: list[EncodedLoop] = field(default_factory=list)
     roles: list[EncodedRole] = field(default_factory=list)
     """Roles of each :class:`gpusim.launch.Work`, one after the other."""
-    fetches: list[Fetch] = field(default_factory=list)
-    """``sampled``: what loads move, in the order of their operations."""
-    warp_reads: list[WarpRead] = field(default_factory=list)
-    """``full``: what loads move, in the order of their operations."""
     rings: bool = False
     iterations: int = 1
     """Most iterations of a watched loop."""
     blocks: int = 1
     """That a warp loads, at most."""
-    held: dict[type, dict[str, Any]] = field(default_factory=dict)
-    """The parts of a state that no simulation changes, as drivers hold them, by kind of driver."""
     _loop_indices: dict[int, int] = field(default_factory=dict)
     """Index of each watched loop, by its identity."""
     _alike: dict[int, EncodedOp] = field(default_factory=dict)
@@ -87,20 +63,11 @@ class EncodedProgram:
     """By tensor, the share of its results that L2 does not hold from an earlier run."""
 
     def __post_init__(self) -> None:
-        launch = self.programs.launch
-        works = launch.works
+        launch = self.decoded.launch
         self._numbers = {tensor.name: number for number, tensor in enumerate(launch.tensors)}
         self._missing = {tensor.name: tensor.missing_blocks_fraction for tensor in launch.tensors}
-        for work in works if self.full else works[:1]:
+        for work in self.decoded.works if self.fetches is None else self.decoded.works[:1]:
             self._encode_work(work)
-
-    def reads(self, machine: Machine, tables: dict[str, Table]) -> list[EncodedRead]:
-        """What loads move, on a machine.
-
-        Args:
-            tables: ``full``: where the cache's blocks are.
-        """
-        return [one.on(machine, tables) for one in self.warp_reads] + [one.on(machine) for one in self.fetches]
 
     def _encode_work(self, work: Work) -> None:
         """Encode the roles of CTAs that do the same."""
@@ -110,7 +77,7 @@ class EncodedProgram:
             self._encode(role.program, work, number, NONE)
             self.blocks = max(self.blocks, _blocks(role.program))
             self.ops.append(EncodedOp(code.EXIT))
-            first = self.programs.first_loop(role)
+            first = self.decoded.first_loop(role)
             watched = NONE if first is None else self._loop_indices[id(first)]
             reports = number == len(work.roles) - 1
             self.roles.append(EncodedRole(start, role.warps, role.instances, warps, warp_slots, watched, reports))
@@ -132,7 +99,7 @@ class EncodedProgram:
                     self.ops.append(encoded)
 
     def _encode_loop(self, op: Repeat, work: Work, role: int) -> None:
-        watched = self.programs.watched(op)
+        watched = self.decoded.watched(op)
         index = len(self.loops)
         self.loops.append(EncodedLoop(op.times, watched is not None, watched.blocks if watched else 0))
         if watched is not None:
@@ -145,22 +112,22 @@ class EncodedProgram:
         self.ops.append(EncodedOp(code.END_ITERATION, index, repeat.first, repeat.last))
 
     def _load(self, op: Load | LoadBulk, work: Work, role: int, loop: int) -> EncodedOp:
-        loads = self.warp_reads if self.full else self.fetches
-        first = len(loads)
-        if self.full:
-            warps = work.roles[role].warps
+        first = len(self.reads)
+        if self.fetches is None:
+            machine, warps = self.decoded.machine, work.roles[role].warps
             for read in op.reads:
-                number = self._numbers[read.tensor]
-                self.warp_reads.append(WarpRead(work.tensors[number], number, read, warps))
-        elif (fetch := fetches_of(self.programs.launch)[role].get(id(op.reads))) is not None:
-            self.fetches.append(fetch)
+                key = self._numbers[read.tensor]
+                table = self.tables[read.tensor]
+                self.reads.append(read_of(machine, work.tensors[key], table, read, warps, key))
+        elif (fetch := self.fetches[role].get(id(op.reads))) is not None:
+            self.reads.append(fetch)
         bulk = isinstance(op, LoadBulk)
         self.rings |= bulk
         return EncodedOp(
             code.LOAD_BULK if bulk else code.LOAD,
             loop=loop,
             first=first,
-            last=len(loads),
+            last=len(self.reads),
             prefetch_distance=0 if isinstance(op, LoadBulk) else op.prefetch_distance,
             instructions=op.instructions,
             size_bytes=op.port_bytes,
@@ -208,12 +175,12 @@ class EncodedProgram:
                 raise AssertionError(f"{type(op).__name__} depends on where it stands")
 
     def _multiply(self, op: Mma | WarpgroupMma) -> EncodedOp:
-        timing = next(one for one in self.mmas if one.name == op.instruction)
+        timing = self.decoded.mmas[op.instruction]
         if timing.instructions_per_cycle <= 0 or (isinstance(op, Mma) and op.k_groups < 1):
-            raise ValueError(f"{self.programs.launch.name}: '{op.instruction}' needs a rate and k-groups above 0")
+            raise ValueError(f"{self.decoded.launch.name}: '{op.instruction}' needs a rate and k-groups above 0")
         encoded = EncodedOp(
             code.WARPGROUP_MMA,
-            pipe=self.pipes.index(timing.pipe),
+            pipe=self.decoded.pipes.index(timing.pipe),
             instructions_per_cycle=timing.instructions_per_cycle,
             latency_cycles=timing.latency_cycles,
             size_bytes=op.operand_bytes,
@@ -235,24 +202,11 @@ class EncodedProgram:
 
     def _alu(self, op: Alu) -> EncodedOp:
         first = len(self.alu_work)
-        self.alu_work += [AluWork(self.pipes.index(pipe), count) for pipe, count in op.work]
+        self.alu_work += [AluWork(self.decoded.pipes.index(pipe), count) for pipe, count in op.work]
         instructions = sum(count for _, count in op.work)
         return EncodedOp(
             code.ALU, first=first, last=len(self.alu_work), instructions=instructions, latency_cycles=op.latency_cycles
         )
-
-
-def encoded(decoded: DecodedLaunch, *, full: bool) -> EncodedProgram:
-    """The programs of a launch on a machine."""
-    return _encoded(CacheKey(decoded.programs), decoded.pipes, decoded.mmas, full)
-
-
-@lru_cache(maxsize=512)
-def _encoded(
-    programs: CacheKey[LaunchPrograms], pipes: tuple[str, ...], mmas: tuple[MmaTiming, ...], full: bool
-) -> EncodedProgram:
-    """Cached, as what the programs do: machines that differ in other resources share it."""
-    return EncodedProgram(programs.record, pipes, mmas, full)
 
 
 def _blocks(program: Program) -> int:

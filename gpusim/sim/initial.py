@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.drivers.driver import Driver
-from gpusim.sim.encode import encoded
+from gpusim.sim.encode import EncodedProgram
 from gpusim.sim.extrapolate import SNAPSHOT
 from gpusim.sim.memory.blocks import tables_of, units_of
 from gpusim.sim.memory.fetches import fetches_of, pattern_blocks
@@ -58,10 +57,10 @@ class Simulation:
         self.decoded = decoded
         self.full = full
         self.extrapolate = extrapolate
-        self._pattern_blocks = 1 if full else pattern_blocks(fetches_of(launch))
+        fetches = None if full else fetches_of(decoded)
+        self._pattern_blocks = 1 if fetches is None else pattern_blocks(fetches)
         self.tables: dict[str, Table] = tables_of(machine, launch) if full else {}
-        self.program = encoded(decoded, full=full)
-        self.reads = self.program.reads(machine, self.tables)
+        self.program = EncodedProgram(decoded, fetches, self.tables)
         self.sms = min(machine.sm_count, launch.ctas) if full else 1
         self.slots = self.sms * decoded.ctas_per_sm
         self.ctas = ceil_div(launch.ctas, 1 if full else machine.sm_count)
@@ -80,8 +79,7 @@ class Simulation:
         iterations = min(FIRST_ITERATIONS * scale, program.iterations) if watches else 0
         blocks = program.blocks if full else min(FIRST_BLOCKS * scale, program.blocks)
         stages = FIRST_STAGES * scale if program.rings else 0
-        marks = min(FIRST_ITERATIONS * scale, self.decoded.programs.reported_iterations) if watches else 0
-        ended = min(FIRST_ENDED * scale, self.ctas) if self.extrapolate else 0
+        marks, ended = FIRST_ITERATIONS * scale if watches else 0, FIRST_ENDED * scale if self.extrapolate else 0
         links = self._links()
         units = units_of(launch, self.tables) if full else 0
         # Of earlier runs and of this one, and what fills the rest.
@@ -91,7 +89,11 @@ class Simulation:
         made: State = driver.state(
             launch=driver.record(self._launch(traced=traced)),
             run=driver.record(self._run(ctas)),
-            reads=records(EncodedRead, self.reads),
+            ops=records(EncodedOp, program.ops),
+            alu_work=records(AluWork, program.alu_work),
+            loops=records(EncodedLoop, program.loops),
+            roles=records(EncodedRole, program.roles),
+            reads=records(EncodedRead, program.reads),
             tables=records(Table, list(self.tables.values())),
             links=records(Link, links),
             sms=records(Sm, self._sms(len(links))),
@@ -109,7 +111,7 @@ class Simulation:
             group_warps=integers(groups, widest),
             iterations_done=integers(warps, len(program.loops)),
             iterations_due=integers(warps, len(program.loops)),
-            fetched=integers(groups, 1 + max((read.key for read in self.reads), default=0)),
+            fetched=integers(groups, 1 + max((read.key for read in program.reads), default=0)),
             loaded=integers(warps if full else 0, len(launch.tensors)),
             in_l2=floats(0 if full else groups, REMEMBERED_BLOCKS),
             ready=floats(groups, blocks),
@@ -133,26 +135,13 @@ class Simulation:
             held_dirty_bytes=floats(lines),
             used=integers(units + 1),
             random_words=integers(min(FIRST_WORDS * scale, MOST_WORDS) if full else 0),
-            **self._unchanged(driver),
         )
         return made
-
-    def _unchanged(self, driver: Driver) -> dict[str, Any]:
-        """The parts of a state that no simulation changes, as a driver holds them: made once for a program."""
-        program, kind = self.program, type(driver)
-        if kind not in program.held:
-            program.held[kind] = {
-                "ops": driver.records(EncodedOp, program.ops),
-                "alu_work": driver.records(AluWork, program.alu_work),
-                "loops": driver.records(EncodedLoop, program.loops),
-                "roles": driver.records(EncodedRole, program.roles),
-            }
-        return program.held[kind]
 
     @property
     def _watches_loops(self) -> bool:
         """Whether a loop is long enough for a jump over its periods."""
-        return self.extrapolate and self.decoded.programs.longest_loop > WORTH_ITERATIONS
+        return self.extrapolate and self.decoded.longest_loop > WORTH_ITERATIONS
 
     def _launch(self, *, traced: bool) -> EncodedLaunch:
         decoded = self.decoded
@@ -165,20 +154,20 @@ class Simulation:
             persistent=launch.persistent,
             cold=launch.cold,
             edges=launch.edges is not None,
-            together=decoded.programs.meets_in_loops,
+            together=decoded.meets_in_loops,
             sub_partitions=machine.sub_partitions,
             pipes=len(decoded.pipes),
             links_per_sm=self.links_per_sm,
             roles=len(launch.roles),
             warps=launch.warps,
             warp_slots=self._warp_slots,
-            stage_consumers=decoded.programs.stage_consumers,
+            stage_consumers=decoded.stage_consumers,
             ctas=self.ctas,
             last_round_ctas=self._last_round_ctas,
             sm_count=machine.sm_count,
-            prefetched_blocks=decoded.programs.lookahead + 1,
+            prefetched_blocks=decoded.lookahead + 1,
             in_flight=decoded.ctas_per_sm * max(role.instances for role in launch.roles),
-            first_blocks=max(1, decoded.programs.lookahead),
+            first_blocks=max(1, decoded.lookahead),
             ctas_per_sm=decoded.ctas_per_sm,
             sm_share=ceil_div(self.ctas, self.sms),
             pattern_blocks=self._pattern_blocks,

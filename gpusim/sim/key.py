@@ -12,8 +12,9 @@ from gpusim.cache_key import CacheKey
 from gpusim.canonical_text import canonical
 from gpusim.hardware.machine import Machine
 from gpusim.launch import Launch
+from gpusim.program import Mma, WarpgroupMma, operations
 from gpusim.sim.causes import Cause
-from gpusim.sim.decoded import programs_of, used_pipes
+from gpusim.sim.decoded import used_pipes
 from gpusim.sim.outcome import LaunchOutcome
 from gpusim.version import MODEL_VERSION
 
@@ -33,11 +34,11 @@ def outcome_key(machine: Machine, launch: Launch, detail: str = "sampled") -> st
     Raises:
         ValueError: a program names an instruction or a pipe that the machine does not have.
     """
-    written = _written(CacheKey(machine))
+    written, of_launch = _written(CacheKey(machine)), _written_launch(CacheKey(launch))
     used = [written.pipes[name] for name in used_pipes(machine, launch)]
-    used += [written.mmas[name] for name in sorted(programs_of(launch).instructions)]
+    used += [written.mmas[name] for name in of_launch.instructions]
     used += [repr(getattr(machine, name)) for name in _of_dram(launch, detail)]
-    text = "\n".join((str(MODEL_VERSION), _LAYOUT, detail, written.rest, *used, _written_launch(CacheKey(launch))))
+    text = "\n".join((str(MODEL_VERSION), _LAYOUT, detail, written.rest, *used, of_launch.text))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -58,10 +59,22 @@ class _Written:
     rest: str
 
 
+@dataclass(frozen=True, slots=True)
+class _WrittenLaunch:
+    """A launch's content, and the instructions that multiply in it."""
+
+    text: str
+    instructions: tuple[str, ...]
+
+
 @lru_cache(maxsize=512)
-def _written_launch(this: CacheKey[Launch]) -> str:
+def _written_launch(this: CacheKey[Launch]) -> _WrittenLaunch:
     """Content of this very launch, which is simulated on several machines."""
-    return canonical(_simulated(this.record))
+    launch = this.record
+    instructions = {
+        op.instruction for role in launch.roles for op in operations(role.program) if isinstance(op, Mma | WarpgroupMma)
+    }
+    return _WrittenLaunch(canonical(_simulated(launch)), tuple(sorted(instructions)))
 
 
 @lru_cache(maxsize=512)

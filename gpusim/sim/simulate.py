@@ -16,15 +16,15 @@ weights take as long as DRAM for their bytes, not half as long again.
 from __future__ import annotations
 
 from gpusim.hardware.machine import Machine
-from gpusim.launch import Grid, Launch, Resources
-from gpusim.program import Compute, Role
+from gpusim.launch import Grid, Launch, Resources, l2_read_bytes
+from gpusim.program import Compute, Program, Repeat, Role, longest_loops
 from gpusim.progress import Progress
 from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.drive import drive
 from gpusim.sim.drivers.choice import WARP_ITERATION_S, chosen_driver, counted
 from gpusim.sim.drivers.reference import ReferenceDriver
 from gpusim.sim.initial import Simulation
-from gpusim.sim.memory.fetches import dram_stream_bytes
+from gpusim.sim.memory.fetches import dram_cycles
 from gpusim.sim.outcome import LaunchOutcome, Simulated, busy_by_resource
 from gpusim.sim.trace import Recorder
 from gpusim.units import whole_cycles
@@ -79,9 +79,9 @@ def _simulate_sampled(
     driver = ReferenceDriver() if recorder is not None else chosen_driver()
     with counted(driver):
         simulated = drive(Simulation(decoded, extrapolate=extrapolate), driver, recorder)
-    requested_bytes = decoded.programs.l2_read_bytes
+    requested_bytes = l2_read_bytes(launch)
     # What is left to be written back passes DRAM in the next run, as what the one before left did in this one.
-    dram = dram_stream_bytes(launch) / machine.dram_bytes_per_cycle
+    dram = dram_cycles(decoded)
     return LaunchOutcome(
         cycles=max(simulated.cycles, whole_cycles(dram), _l2_cycles(simulated)),
         stall_cycles=simulated.stall_cycles,
@@ -95,7 +95,7 @@ def _simulate_full(
     machine: Machine, launch: Launch, recorder: Recorder | None, progress: Progress | None
 ) -> LaunchOutcome:
     decoded = DecodedLaunch(machine, launch)
-    total = launch.ctas * decoded.programs.reported_iterations
+    total = launch.ctas * _watched_iterations(launch.roles[-1].program)
     reference_s = WARP_ITERATION_S * total * launch.warps
     driver = ReferenceDriver() if recorder is not None else chosen_driver(reference_s)
     with counted(driver):
@@ -112,3 +112,21 @@ def _simulate_full(
 def _l2_cycles(simulated: Simulated) -> int:
     """Cycles in which L2 is at work: it ends with the last store, which no warp waits for."""
     return whole_cycles(max(simulated.busy_cycles["l2"]))
+
+
+def _watched_iterations(program: Program) -> int:
+    """Iterations that a warp makes in the longest loops of a program.
+
+    >>> _watched_iterations((Repeat((Repeat((Compute(1.0),), 7),), 3), Repeat((Compute(1.0),), 4)))
+    25
+    """
+    return _iterations_of(program, {id(loop) for loop in longest_loops(program)}, 1)
+
+
+def _iterations_of(program: Program, watched: set[int], entries: int) -> int:
+    total = 0
+    for op in program:
+        if isinstance(op, Repeat):
+            iterations = entries * op.times
+            total += iterations * (id(op) in watched) + _iterations_of(op.body, watched, iterations)
+    return total

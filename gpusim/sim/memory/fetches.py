@@ -3,59 +3,27 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 
-from gpusim.cache_key import CacheKey
 from gpusim.hardware.machine import Machine
-from gpusim.launch import Launch, Tensor
+from gpusim.launch import Tensor
 from gpusim.program import Load, LoadBulk, Read, Store, executed
+from gpusim.sim.decoded import DecodedLaunch
 from gpusim.sim.state import EncodedRead
 
 LONGEST_PATTERN_BLOCKS = 16
 """Blocks after which the pattern of those that need DRAM repeats, at most; their bytes are exact."""
 
 
-@dataclass(slots=True)
-class Fetch:
-    """What a load moves for all of a CTA: a block of each tensor."""
-
-    l2_bytes: float
-    sm_bytes: float
-    dram_bytes: float
-    """The time that DRAM takes, in bytes of a stream, where something comes from there."""
-    evicted_bytes: float
-    """What that has L2 write back, in bytes of a stream."""
-    missing: int
-    """Blocks that need DRAM, of each :attr:`pattern`."""
-    pattern: int
-    far_hits: float
-    """Fraction of hits that only the far partition of L2 holds."""
-    far_misses: float
-    """Fraction of misses whose home is the far partition."""
-    key: int = 0
-    """Number of the tensors that are loaded together."""
-
-    def on(self, machine: Machine) -> EncodedRead:
-        """With the latencies of a machine."""
-        return EncodedRead(
-            self.key,
-            l2_bytes=self.l2_bytes,
-            sm_bytes=self.sm_bytes,
-            dram_bytes=self.dram_bytes,
-            evicted_bytes=self.evicted_bytes,
-            far_cycles=self.far_hits * machine.l2_far_cycles,
-            dram_cycles=machine.dram_cycles(self.far_misses),
-            missing=self.missing,
-            pattern=self.pattern,
-        )
-
-
 def _fetch_of(
-    reads: tuple[Read, ...], warps: int, blocks: int, tensors: dict[str, Tensor], write_back_cost: float
-) -> Fetch:
-    """What a load that a CTA executes ``blocks`` times moves."""
+    machine: Machine,
+    reads: tuple[Read, ...],
+    warps: int,
+    blocks: int,
+    tensors: dict[str, Tensor],
+    write_back_cost: float,
+) -> EncodedRead:
+    """What a load that a CTA executes ``blocks`` times moves for all of it: a block of each tensor."""
     share_in_l2, dram_bytes, evicted_bytes = 1.0, 0.0, 0.0
     far_hits = far_misses = 0.0
     for read in reads:
@@ -75,26 +43,21 @@ def _fetch_of(
         missing, pattern = share.numerator, share.denominator
         uneven = blocks / (blocks * missing // pattern)
         dram_bytes, evicted_bytes = uneven * dram_bytes, uneven * evicted_bytes
-    return Fetch(
+    return EncodedRead(
         l2_bytes=warps * sum(read.l2_bytes for read in reads),
         sm_bytes=sum(read.sm_bytes for read in reads),
         dram_bytes=dram_bytes,
         evicted_bytes=evicted_bytes,
+        far_cycles=far_hits * machine.l2_far_cycles,
+        dram_cycles=machine.dram_cycles(far_misses),
         missing=missing,
         pattern=pattern,
-        far_hits=far_hits,
-        far_misses=far_misses,
     )
 
 
-def dram_stream_bytes(launch: Launch) -> float:
-    """What passes DRAM for all CTAs, in bytes of a stream that takes as long [B]."""
-    return _dram_stream_bytes(CacheKey(launch))
-
-
-@lru_cache(maxsize=512)
-def _dram_stream_bytes(this: CacheKey[Launch]) -> float:
-    launch = this.record
+def dram_cycles(decoded: DecodedLaunch) -> float:
+    """What DRAM takes for all CTAs, nothing else to wait for."""
+    machine, launch = decoded.machine, decoded.launch
     tensors = {tensor.name: tensor for tensor in launch.tensors}
     moved = 0.0
     for role in launch.roles:
@@ -107,33 +70,27 @@ def _dram_stream_bytes(this: CacheKey[Launch]) -> float:
             elif isinstance(op, Store):
                 missing = tensors[op.tensor].missing_blocks_fraction
                 moved += role.warps * times * op.size_bytes * missing * launch.write_back_cost
-    return launch.ctas * moved
+    return launch.ctas * moved / machine.dram_bytes_per_cycle
 
 
-def pattern_blocks(fetches: list[dict[int, Fetch]]) -> int:
+def pattern_blocks(fetches: list[dict[int, EncodedRead]]) -> int:
     """Blocks after which those that need DRAM recur, whichever load asks for them."""
     return math.lcm(*(fetch.pattern for of_role in fetches for fetch in of_role.values()))
 
 
-def fetches_of(launch: Launch) -> list[dict[int, Fetch]]:
+def fetches_of(decoded: DecodedLaunch) -> list[dict[int, EncodedRead]]:
     """The loads of each role, by the identity of what they read: loads of the same tensors go on counting blocks."""
-    return _fetches_of(CacheKey(launch))
-
-
-@lru_cache(maxsize=512)
-def _fetches_of(this: CacheKey[Launch]) -> list[dict[int, Fetch]]:
-    """Cached: a launch is simulated at several clocks, and on machines that differ in one resource."""
-    launch = this.record
+    machine, launch = decoded.machine, decoded.launch
     tensors = {tensor.name: tensor for tensor in launch.tensors}
     keys: dict[tuple[str, ...], int] = {}
-    found: list[dict[int, Fetch]] = []
+    found: list[dict[int, EncodedRead]] = []
     for role in launch.roles:
         loads = [(op.reads, times) for op, times in executed(role.program) if isinstance(op, Load | LoadBulk)]
         blocks: dict[tuple[Read, ...], int] = {}
         for reads, times in loads:
             blocks[reads] = blocks.get(reads, 0) + times
         fetches = {
-            reads: _fetch_of(reads, role.warps, count, tensors, launch.write_back_cost)
+            reads: _fetch_of(machine, reads, role.warps, count, tensors, launch.write_back_cost)
             for reads, count in blocks.items()
             if reads and count
         }

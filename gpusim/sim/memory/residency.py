@@ -70,7 +70,7 @@ def _in_order(decoded: DecodedLaunch, tables: dict[str, Table], waves: list[tupl
     """What waves load, and what they store: a persistent CTA has loaded the tiles that its ring holds before."""
     ahead = 0
     if decoded.launch.persistent:
-        ahead = round(decoded.programs.lookahead / max((table.blocks for table in tables.values()), default=1))
+        ahead = round(decoded.lookahead / max((table.blocks for table in tables.values()), default=1))
     ordered: list[Touched] = []
     for number in range(len(waves) + ahead):
         if number < len(waves):
